@@ -1,0 +1,42 @@
+"""Augmentations: functions that turn a normal picture into a pseudo-anomaly, with parameters `a`.
+
+Randomness is drawn outside (`draw`) and handed in as `noise`, so that an augmentation is a pure
+function: its gradient in `a` can be checked, and a run can be repeated.
+"""
+
+from typing import Protocol
+
+from torch import Generator, Tensor
+
+from .cutdiff import CutDiff
+from .cutout import CutOut
+from .cutpaste import CutPaste
+from .rotation import Rotation
+
+__all__ = ["Augmentation", "CutDiff", "CutOut", "CutPaste", "Rotation"]
+
+
+class Augmentation(Protocol):
+    """What the tuner asks of an augmentation. A new one is one new file beside this one.
+
+    It may also have `speeds`, a number for each entry of `a` by which its steps are multiplied.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """A name for each entry of `a`, which is unconstrained: any real number is allowed."""
+
+    def initial_values(self) -> list[Tensor]:
+        """The starts: several `a`, each of shape (len(names),)."""
+
+    def random_value(self, generator: Generator) -> Tensor:
+        """One `a` drawn from the range that a user without a pool would draw from (RS, RD)."""
+
+    def draw(self, n: int, generator: Generator) -> Tensor:
+        """What differs between pictures, such as the place of a patch: (n, k), k may be 0."""
+
+    def __call__(self, images: Tensor, a: Tensor, noise: Tensor) -> Tensor:
+        """Images (n, 3, m, m) in [0, 1] to augmented images; pure, differentiable in `a`."""
+
+    def describe(self, a: Tensor) -> dict[str, float]:
+        """`a` as a person would say it; equal for all `a` that do the same."""

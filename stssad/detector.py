@@ -1,0 +1,138 @@
+"""The detector f_θ: an encoder and a head that tells normal from augmented (Sec. 5, Model setting).
+
+θ and the buffers (BatchNorm's running statistics) are dicts of tensors that are handed in and
+returned, never kept in the modules: the tuner differentiates through them, and starts share none.
+"""
+
+import copy
+from collections.abc import Iterator, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.func import functional_call
+
+Tensors = dict[str, Tensor]
+
+# ImageNet's channel statistics, as in the CutPaste paper whose detector this is. Pictures stay in
+# [0, 1] everywhere else, so that augmentations know what black and white are.
+CHANNEL_MEAN = (0.485, 0.456, 0.406)
+CHANNEL_STD = (0.229, 0.224, 0.225)
+EMBEDDING_CHUNK = 64  # pictures at a time where no gradient is kept
+
+
+def head(embedding_dim: int) -> nn.Sequential:
+    """d -> d -> 128 -> 2, with BatchNorm and ReLU between."""
+    return nn.Sequential(
+        nn.Linear(embedding_dim, embedding_dim, bias=False),
+        nn.BatchNorm1d(embedding_dim),
+        nn.ReLU(),
+        nn.Linear(embedding_dim, 128, bias=False),
+        nn.BatchNorm1d(128),
+        nn.ReLU(),
+        nn.Linear(128, 2),
+    )
+
+
+class Network(nn.Module):
+    """Channel normalisation, encoder, head. Only the shape of f_θ; its weights are handed in."""
+
+    def __init__(self, encoder: nn.Module, embedding_dim: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.head = head(embedding_dim)
+        self.mean: Tensor
+        self.std: Tensor
+        self.register_buffer("mean", torch.tensor(CHANNEL_MEAN)[:, None, None], persistent=False)
+        self.register_buffer("std", torch.tensor(CHANNEL_STD)[:, None, None], persistent=False)
+
+    def reset_parameters(self) -> None:
+        """Draw the weights anew: the head's, and those of an encoder that trains from scratch."""
+        if callable(reset := getattr(self.encoder, "reset_parameters", None)):
+            reset()
+        for module in self.head:
+            if isinstance(module, nn.Linear | nn.BatchNorm1d):
+                module.reset_parameters()
+
+    def forward(self, images: Tensor, embed: bool = False) -> Tensor:
+        z = self.encoder((images - self.mean) / self.std)
+        return z if embed else self.head(z)  # type: ignore[no-any-return]
+
+
+def embedding_dim_of(encoder: nn.Module, image_size: int) -> int:
+    """The length of the encoder's embeddings, by trying it on an empty picture."""
+    encoder = copy.deepcopy(encoder).eval()
+    with torch.no_grad():
+        z = encoder(torch.zeros(1, 3, image_size, image_size))
+    if z.ndim != 2:
+        raise ValueError(
+            f"the encoder must map pictures (n, 3, m, m) to embeddings (n, d), got an output of "
+            f"shape {tuple(z.shape)} for one picture; pool or flatten it"
+        )
+    return int(z.shape[1])
+
+
+class Detector:
+    """f_θ as pure functions of θ and the buffers."""
+
+    def __init__(self, encoder: nn.Module, image_size: int, device: str = "cpu") -> None:
+        dim = embedding_dim_of(encoder, image_size)
+        self.network = Network(copy.deepcopy(encoder), dim).to(device)
+        self.device = torch.device(device)
+
+    def initial_state(self, seed: int) -> tuple[Tensors, Tensors]:
+        """θ and buffers before any training; what trains from scratch is drawn from the seed."""
+        network = copy.deepcopy(self.network).cpu()  # the same numbers on every device
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            network.reset_parameters()
+        theta = {name: p.detach().to(self.device) for name, p in network.named_parameters()}
+        named_buffers = network.state_dict().items()  # leaves out the channel statistics
+        buffers = {name: b.to(self.device) for name, b in named_buffers if name not in theta}
+        return theta, buffers
+
+    def training_loss(
+        self, theta: Mapping[str, Tensor], buffers: Tensors, normal: Tensor, augmented: Tensor
+    ) -> tuple[Tensor, Tensors]:
+        """L_trn: cross-entropy of normal (0) against augmented (1), in one batch, and new buffers.
+
+        BatchNorm is in train mode. It writes into the buffers that it is given: hand it copies.
+        """
+        self.network.train()
+        buffers = {name: b.clone() for name, b in buffers.items()}
+        images = torch.cat([normal, augmented])
+        targets = torch.zeros(len(images), dtype=torch.long, device=images.device)
+        targets[len(normal) :] = 1
+        logits = functional_call(self.network, {**theta, **buffers}, (images,))
+        return F.cross_entropy(logits, targets), buffers
+
+    def embed(self, theta: Mapping[str, Tensor], buffers: Tensors, images: Tensor) -> Tensor:
+        """Embeddings (n, d), differentiable; BatchNorm in eval mode, so buffers are only read.
+
+        In train mode each set would be normalised by its own statistics, which hides the very
+        shift between the sets that L_val measures.
+        """
+        self.network.eval()
+        return functional_call(  # type: ignore[no-any-return]
+            self.network, {**theta, **buffers}, (images,), {"embed": True}
+        )
+
+    @torch.no_grad()
+    def embed_all(self, theta: Mapping[str, Tensor], buffers: Tensors, images: Tensor) -> Tensor:
+        """Embeddings of any number of pictures, uint8 or float, a chunk at a time, on the CPU."""
+        chunks = [
+            self.embed(theta, buffers, as_floats(chunk, self.device)).cpu()
+            for chunk in split(images, EMBEDDING_CHUNK)
+        ]
+        return torch.cat(chunks)
+
+
+def as_floats(images: Tensor, device: torch.device) -> Tensor:
+    """Pictures as float in [0, 1] on the device; they are stored as uint8 where they were so."""
+    images = images.to(device)
+    return images.float() / 255 if images.dtype == torch.uint8 else images
+
+
+def split(images: Tensor, size: int) -> Iterator[Tensor]:
+    """Chunks of at most `size` rows."""
+    yield from torch.split(images, size)

@@ -1,0 +1,201 @@
+"""The gradient of L_val in `a` through the detector's own training step (Eq. 2; Alg. 1, line 8).
+
+Legend: g = ∇_θ L_trn(θ, a); θ' = θ - α (μ·buf + g + λθ); v = ∇_θ' L_val(θ', a). Then
+
+    dL_val/da  =  ∂_a L_val(θ', a)  -  α · ∂_a ⟨g(θ, a), v⟩
+                  direct               through the step
+
+since neither μ·buf nor λθ depends on `a`. No Hessian, no graph through the step: memory is that of
+one chunk of pictures or of one mini-batch, whatever the size of the pool.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.autograd import grad
+
+from .augment import Augmentation
+from .detector import Detector, Tensors, split
+from .val_loss import ValLoss
+
+Mode = Literal["exact", "finite_difference", "first_order"]
+
+
+@dataclass(frozen=True)
+class TrainBatch:
+    """The mini-batch of L_trn: normal pictures, and those to be augmented with their noise."""
+
+    normal: Tensor
+    sources: Tensor
+    noise: Tensor
+
+
+@dataclass(frozen=True)
+class ValSample:
+    """What L_val sees: training pictures, those to be augmented with their noise, the pool."""
+
+    train: Tensor
+    sources: Tensor
+    noise: Tensor
+    pool: Tensor
+
+
+@dataclass(frozen=True)
+class Hypergradient:
+    """dL_val/da in its two parts, and L_val itself."""
+
+    direct: Tensor
+    indirect: Tensor
+    val_loss: Tensor
+
+    @property
+    def total(self) -> Tensor:
+        return self.direct + self.indirect
+
+
+def hypergradient(
+    detector: Detector,
+    theta: Tensors,
+    theta_next: Tensors,
+    buffers_next: Tensors,
+    a: Tensor,
+    batch: TrainBatch,
+    sample: ValSample,
+    augmentation: Augmentation,
+    val_loss: ValLoss,
+    alpha: float,
+    mode: Mode = "exact",
+    chunk_size: int = 64,
+) -> Hypergradient:
+    """dL_val/da for the step from θ to θ' on `batch`; `buffers_next` are those after the step."""
+    a = a.detach().requires_grad_()
+    loss, direct, v = _validation_gradients(
+        detector, theta_next, buffers_next, a, sample, augmentation, val_loss,
+        chunk_size, second_order=mode != "first_order",
+    )  # fmt: skip
+    if mode == "exact":
+        through_step = _mixed_derivative(detector, theta, buffers_next, a, batch, augmentation, v)
+    elif mode == "finite_difference":
+        through_step = _mixed_difference(detector, theta, buffers_next, a, batch, augmentation, v)
+    elif mode == "first_order":
+        through_step = torch.zeros_like(a)
+    else:
+        raise ValueError(
+            f"unknown hypergradient mode {mode!r}; "
+            "use 'exact', 'finite_difference' or 'first_order'"
+        )
+    return Hypergradient(direct, -alpha * through_step.detach(), loss)
+
+
+def _validation_gradients(
+    detector: Detector,
+    theta: Tensors,
+    buffers: Tensors,
+    a: Tensor,
+    sample: ValSample,
+    augmentation: Augmentation,
+    val_loss: ValLoss,
+    chunk_size: int,
+    second_order: bool,
+) -> tuple[Tensor, Tensor, Tensors]:
+    """L_val, ∂_a L_val and v = ∇_θ L_val, a chunk at a time (v is empty in first order).
+
+    Embed all without a graph; take dL_val/dZ from the small matrix Z; run the chunks again with
+    that as the outer gradient. Exact, because BatchNorm is in eval mode: no picture sees another.
+    """
+    theta = {name: p.detach().requires_grad_(second_order) for name, p in theta.items()}
+
+    def augment(rows: slice) -> Tensor:
+        return augmentation(sample.sources[rows], a, sample.noise[rows])
+
+    with torch.no_grad():
+        Z_trn = _embed_chunks(detector, theta, buffers, sample.train, chunk_size)
+        Z_val = _embed_chunks(detector, theta, buffers, sample.pool, chunk_size)
+        Z_aug = torch.cat(
+            [
+                detector.embed(theta, buffers, augment(rows))
+                for rows in _chunks(len(sample.sources), chunk_size)
+            ]
+        )
+    embeddings = [Z.requires_grad_() for Z in (Z_trn, Z_aug, Z_val)]
+    loss = val_loss(*embeddings)
+    dZ_trn, dZ_aug, dZ_val = grad(loss, embeddings)
+
+    v = {name: torch.zeros_like(p) for name, p in theta.items()} if second_order else {}
+    if second_order:
+        for images, dZ in ((sample.train, dZ_trn), (sample.pool, dZ_val)):
+            for rows in _chunks(len(images), chunk_size):
+                _accumulate(v, theta, detector.embed(theta, buffers, images[rows]), dZ[rows])
+    direct = torch.zeros_like(a)
+    for rows in _chunks(len(sample.sources), chunk_size):
+        Z = detector.embed(theta, buffers, augment(rows))
+        direct = direct + _accumulate(v, theta, Z, dZ_aug[rows], a)
+    return loss.detach(), direct.detach(), v
+
+
+def _chunks(n: int, size: int) -> list[slice]:
+    return [slice(i, i + size) for i in range(0, n, size)]
+
+
+def _embed_chunks(
+    detector: Detector, theta: Tensors, buffers: Tensors, images: Tensor, size: int
+) -> Tensor:
+    return torch.cat([detector.embed(theta, buffers, chunk) for chunk in split(images, size)])
+
+
+def _accumulate(
+    v: Tensors, theta: Tensors, Z: Tensor, dZ: Tensor, a: Tensor | None = None
+) -> Tensor:
+    """Add dZ·∂Z/∂θ to v in place; return dZ·∂Z/∂a, or an empty tensor where there is no `a`."""
+    inputs = [theta[name] for name in v] + ([a] if a is not None else [])
+    gradients = grad(Z, inputs, dZ, allow_unused=True)  # the head is not used
+    for name, gradient in zip(v, gradients, strict=False):
+        if gradient is not None:
+            v[name] += gradient
+    return gradients[-1] if a is not None else Z.new_zeros(0)
+
+
+def _mixed_derivative(
+    detector: Detector,
+    theta: Tensors,
+    buffers: Tensors,
+    a: Tensor,
+    batch: TrainBatch,
+    augmentation: Augmentation,
+    v: Tensors,
+) -> Tensor:
+    """∂_a ⟨∇_θ L_trn(θ, a), v⟩, exactly, by differentiating the gradient.
+
+    The graph of g reaches `a` by one backward pass through the augmentation, which therefore needs
+    no second derivative (grid_sample has none).
+    """
+    theta = {name: p.detach().requires_grad_() for name, p in theta.items()}
+    augmented = augmentation(batch.sources, a, batch.noise)
+    loss, _ = detector.training_loss(theta, buffers, batch.normal, augmented)
+    g = grad(loss, list(theta.values()), create_graph=True)
+    inner = sum((gi * v[name]).sum() for name, gi in zip(theta, g, strict=True))
+    return grad(inner, a)[0]  # type: ignore[arg-type]
+
+
+def _mixed_difference(
+    detector: Detector,
+    theta: Tensors,
+    buffers: Tensors,
+    a: Tensor,
+    batch: TrainBatch,
+    augmentation: Augmentation,
+    v: Tensors,
+) -> Tensor:
+    """The same by a central difference of ∂_a L_trn along v: two first-order passes."""
+    norm = torch.sqrt(sum((t.square().sum() for t in v.values()), start=a.new_zeros(())))
+    epsilon = 0.01 / norm.clamp_min(torch.finfo(norm.dtype).tiny)
+
+    def gradient_at(shift: Tensor) -> Tensor:
+        moved = {name: p.detach() + shift * v[name] for name, p in theta.items()}
+        augmented = augmentation(batch.sources, a, batch.noise)
+        loss, _ = detector.training_loss(moved, buffers, batch.normal, augmented)
+        return grad(loss, a)[0]
+
+    return (gradient_at(epsilon) - gradient_at(-epsilon)) / (2 * epsilon)

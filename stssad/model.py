@@ -1,0 +1,338 @@
+"""STSSAD: the estimator. Several starts of Algorithm 1, the best chosen, pictures scored."""
+
+import inspect
+import math
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from . import augment, encoders, val_loss
+from .augment import Augmentation, CutDiff
+from .detector import Detector, Tensors
+from .encoders import ResNet18
+from .images import Pictures, as_images
+from .scoring import GaussianDensity
+from .settings import Settings
+from .starts import Event, Finished, Job, run_starts
+from .storage import (
+    read_json,
+    read_tensors,
+    with_prefix,
+    without_prefix,
+    write_json,
+    write_tensors,
+)
+from .threshold import cross_fitted_scores, threshold_for
+from .tuner import Record
+from .val_loss import ValLoss, mean_distance_loss
+from .version import __version__
+
+MIN_TRAIN, MIN_POOL = 4, 2
+# A start whose L_trn ends above this share of ln 2 is hardly better than tossing a coin.
+COLLAPSED_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What one start came to."""
+
+    start: int
+    initial: dict[str, float]
+    learned: dict[str, float]
+    a: list[float]
+    score_variance: float
+    best_iteration: int
+    train_loss: float  # L_trn and L_val around the best state, smoothed
+    val_loss: float
+    warm_losses: list[float]
+    history: list[Record]
+    seconds: float
+
+    @property
+    def collapsed(self) -> bool:
+        """The augmentation has shrunk to the identity, or the detector never learned to see it."""
+        return self.train_loss > COLLAPSED_SHARE * math.log(2)
+
+
+def choose(candidates: list[Candidate]) -> int:
+    """The start with the largest score variance (Sec. 4.3); a collapsed one only if all are."""
+    learned = [c for c in candidates if not c.collapsed] or candidates
+    return max(learned, key=lambda c: c.score_variance).start
+
+
+class STSSAD:
+    """Self-tuning self-supervised anomaly detection, from normal and unlabeled pictures.
+
+    Arguments are stored as they are; what is learned ends in `_`. Larger scores are more anomalous.
+
+    augmentation: what is tuned; CutDiff() if None. encoder: any module from pictures to embeddings;
+    a ResNet-18 of `settings.width` if None. settings: Settings.quick() if None. seed: fixes
+    everything. val_loss: what the tuning minimises. jobs: starts that run at once, each with
+    `settings.threads` threads. false_alarms: share of normal pictures that `predict` may flag.
+    """
+
+    def __init__(
+        self,
+        augmentation: Augmentation | None = None,
+        encoder: nn.Module | None = None,
+        settings: Settings | None = None,
+        seed: int = 0,
+        val_loss: ValLoss = mean_distance_loss,
+        jobs: int = 1,
+        device: str = "cpu",
+        false_alarms: float = 0.01,
+    ) -> None:
+        self.augmentation = augmentation
+        self.encoder = encoder
+        self.settings = settings
+        self.seed = seed
+        self.val_loss = val_loss
+        self.jobs = jobs
+        self.device = device
+        self.false_alarms = false_alarms
+
+    def fit(
+        self, train: Pictures, unlabeled: Pictures, progress: Callable[[Event], None] | None = None
+    ) -> "STSSAD":
+        """Tune on normal pictures and an unlabeled pool; `progress` is called as starts advance."""
+        self._resolve()
+        images = as_images(train, self.settings_.image_size, "train")
+        pool = as_images(unlabeled, self.settings_.image_size, "unlabeled")
+        check_counts(images, pool)
+        self.image_size_ = images.shape[-1]
+        finished = run_starts(self._jobs(images, pool), self.jobs, progress)
+        self.candidates_ = [candidate(f, self.augmentation_) for f in finished]
+        self.chosen_ = choose(self.candidates_)
+        self.learned_ = self.candidates_[self.chosen_].learned
+        self._keep(finished[self.chosen_])
+        self.decision_scores_ = self.decision_function(pool)
+        self.labels_ = (self.decision_scores_ > self.threshold_).astype(int)
+        return self
+
+    def _resolve(self) -> None:
+        """Fill in what was left to us. Here, not in the constructor, which only stores."""
+        self.settings_ = self.settings if self.settings is not None else Settings.quick()
+        self.augmentation_ = self.augmentation if self.augmentation is not None else CutDiff()
+        default = self.encoder is None
+        self.encoder_ = ResNet18(self.settings_.width) if default else self.encoder
+
+    def _jobs(self, train: Tensor, pool: Tensor) -> list[Job]:
+        assert self.encoder_ is not None
+        return [
+            Job(
+                start=k,
+                initial_a=a,
+                augmentation=self.augmentation_,
+                encoder=self.encoder_,
+                train=train,
+                pool=pool,
+                settings=self.settings_,
+                val_loss=self.val_loss,
+                seed=self.seed,
+                device=self.device,
+            )
+            for k, a in enumerate(self.augmentation_.initial_values())
+        ]
+
+    def _keep(self, chosen: Finished) -> None:
+        self.theta_, self.buffers_ = chosen.best.theta, chosen.best.buffers
+        self.density_ = chosen.density
+        normal_scores = cross_fitted_scores(chosen.Z_trn, seed=self.seed)
+        self.threshold_ = threshold_for(normal_scores, self.false_alarms)
+        self._build()
+
+    def _build(self) -> None:
+        assert self.encoder_ is not None
+        self.detector_ = Detector(self.encoder_, self.image_size_, self.device)
+
+    def embed(self, images: Pictures) -> Tensor:
+        """The chosen detector's embeddings (n, d)."""
+        if not hasattr(self, "density_"):
+            raise ValueError("this STSSAD has not been fitted; call fit(train, unlabeled) first")
+        pictures = as_images(images, self.image_size_, "images")
+        check_size(pictures, self.image_size_)
+        return self.detector_.embed_all(self.theta_, self.buffers_, pictures)
+
+    def decision_function(self, images: Pictures) -> npt.NDArray[np.float64]:
+        """Anomaly scores (n,), larger = more anomalous."""
+        scores: npt.NDArray[np.float64] = self.density_.score(self.embed(images)).numpy()
+        return scores
+
+    def predict(self, images: Pictures) -> npt.NDArray[np.int64]:
+        """(n,) of 0 and 1, 1 = anomaly."""
+        return (self.decision_function(images) > self.threshold_).astype(np.int64)
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """The constructor's arguments, as scikit-learn expects them."""
+        return {name: getattr(self, name) for name in parameter_names()}
+
+    def set_params(self, **params: Any) -> "STSSAD":
+        for name, value in params.items():
+            if name not in parameter_names():
+                raise ValueError(
+                    f"STSSAD has no parameter {name!r}; it has {', '.join(parameter_names())}"
+                )
+            setattr(self, name, value)
+        return self
+
+    def save(self, folder: str | Path) -> None:
+        """Write model.safetensors and model.json into the folder, which is made if need be."""
+        if not hasattr(self, "density_"):
+            raise ValueError("there is nothing to save; call fit(train, unlabeled) first")
+        folder = Path(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_tensors(folder / "model.safetensors", self._tensors())
+        write_json(folder / "model.json", self._facts())
+
+    def _tensors(self) -> Tensors:
+        assert self.density_.mean is not None and self.density_.cholesky is not None
+        return {
+            **with_prefix("theta", self.theta_),
+            **with_prefix("buffers", self.buffers_),
+            "density.mean": self.density_.mean,
+            "density.cholesky": self.density_.cholesky,
+            "decision_scores": torch.from_numpy(self.decision_scores_),
+        }
+
+    def _facts(self) -> dict[str, Any]:
+        return {
+            "version": __version__,
+            "settings": asdict(self.settings_),
+            "seed": self.seed,
+            "augmentation": described(self.augmentation_, vars(self.augmentation_)),
+            "encoder": described(self.encoder_, encoder_config(self.encoder_)),
+            "val_loss": getattr(self.val_loss, "__name__", repr(self.val_loss)),
+            "false_alarms": self.false_alarms,
+            "image_size": self.image_size_,
+            "threshold": self.threshold_,
+            "chosen": self.chosen_,
+            "learned": self.learned_,
+            "candidates": [asdict(c) for c in self.candidates_],
+        }
+
+    @classmethod
+    def load(
+        cls,
+        folder: str | Path,
+        encoder: nn.Module | None = None,
+        augmentation: Augmentation | None = None,
+        device: str = "cpu",
+    ) -> "STSSAD":
+        """Read a saved model; an encoder or augmentation of your own has to be passed again."""
+        folder = Path(folder)
+        for name in ("model.json", "model.safetensors"):
+            if not (folder / name).is_file():
+                raise FileNotFoundError(
+                    f"no {name} in {str(folder)!r}; give a folder that STSSAD.save has written"
+                )
+        facts, tensors = (
+            read_json(folder / "model.json"),
+            read_tensors(folder / "model.safetensors"),
+        )
+        model = cls(
+            augmentation or rebuilt(facts["augmentation"], augment, "augmentation"),
+            encoder or rebuilt(facts["encoder"], encoders, "encoder"),
+            Settings(**facts["settings"]),
+            facts["seed"],
+            getattr(val_loss, facts["val_loss"], mean_distance_loss),
+            device=device,
+            false_alarms=facts["false_alarms"],
+        )
+        model._restore(facts, tensors)
+        return model
+
+    def _restore(self, facts: dict[str, Any], tensors: Tensors) -> None:
+        self._resolve()
+        self.image_size_ = facts["image_size"]
+        self.threshold_ = facts["threshold"]
+        self.chosen_, self.learned_ = facts["chosen"], facts["learned"]
+        self.candidates_ = [restored_candidate(c) for c in facts["candidates"]]
+        self.theta_ = on_device(without_prefix("theta", tensors), self.device)
+        self.buffers_ = on_device(without_prefix("buffers", tensors), self.device)
+        self.density_ = GaussianDensity(tensors["density.mean"], tensors["density.cholesky"])
+        self.decision_scores_ = tensors["decision_scores"].numpy()
+        self.labels_ = (self.decision_scores_ > self.threshold_).astype(int)
+        self._build()
+
+
+def parameter_names() -> list[str]:
+    return [name for name in inspect.signature(STSSAD.__init__).parameters if name != "self"]
+
+
+def check_counts(train: Tensor, pool: Tensor) -> None:
+    """Enough pictures, of one size."""
+    if len(train) < MIN_TRAIN:
+        raise ValueError(
+            f"train holds {len(train)} picture(s), but at least {MIN_TRAIN} are needed to learn "
+            "what normal pictures have in common (a hundred to learn it well); add normal pictures"
+        )
+    if len(pool) < MIN_POOL:
+        raise ValueError(
+            f"unlabeled holds {len(pool)} picture(s), but at least {MIN_POOL} are needed to "
+            "compare their scores (some dozen to tune by); add unlabeled pictures"
+        )
+    if train.shape[-1] != pool.shape[-1]:
+        raise ValueError(
+            f"train and unlabeled must have one picture size, got {train.shape[-1]} and "
+            f"{pool.shape[-1]} pixels; resize one of them"
+        )
+
+
+def check_size(images: Tensor, image_size: int) -> None:
+    if images.shape[-1] != image_size:
+        raise ValueError(
+            f"this model was fitted to pictures of {image_size} pixels, got {images.shape[-1]}; "
+            "resize them"
+        )
+
+
+def candidate(finished: Finished, augmentation: Augmentation) -> Candidate:
+    best = finished.best
+    return Candidate(
+        start=finished.start,
+        initial=augmentation.describe(finished.initial_a),
+        learned=augmentation.describe(best.a),
+        a=best.a.tolist(),
+        score_variance=finished.score_variance,
+        best_iteration=best.iteration,
+        train_loss=best.train_loss,
+        val_loss=best.loss - best.train_loss,
+        warm_losses=finished.warm_losses,
+        history=finished.history,
+        seconds=finished.seconds,
+    )
+
+
+def restored_candidate(facts: dict[str, Any]) -> Candidate:
+    return Candidate(**{**facts, "history": [Record(**r) for r in facts["history"]]})
+
+
+def on_device(tensors: Tensors, device: str) -> Tensors:
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
+
+
+def encoder_config(encoder: nn.Module | None) -> dict[str, Any]:
+    config = getattr(encoder, "config", None)
+    return config() if callable(config) else {}
+
+
+def described(part: object, config: dict[str, Any]) -> dict[str, Any]:
+    """A part of the model by its class and the arguments that build it again."""
+    return {"class": type(part).__name__, "config": config}
+
+
+def rebuilt(description: dict[str, Any], module: Any, kind: str) -> Any:
+    """The part again, if its class is one of ours."""
+    name = description["class"]
+    if name not in module.__all__:
+        raise ValueError(
+            f"this model was fitted with the {kind} {name!r}, which is not one of stssad's; "
+            f"pass it: STSSAD.load(folder, {kind}=...)"
+        )
+    return getattr(module, name)(**description["config"])

@@ -1,0 +1,183 @@
+"""One start of Algorithm 1 from beginning to end, and several of them, one by one or at once."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Client, Connection, Listener
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .augment import Augmentation
+from .detector import Detector
+from .scoring import GaussianDensity, score_variance
+from .settings import Settings
+from .tuner import Best, Record, TunerState, initial_state, tune, warm_start
+from .val_loss import ValLoss
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a start depends on: the same job gives the same result in any process."""
+
+    start: int
+    initial_a: Tensor
+    augmentation: Augmentation
+    encoder: nn.Module
+    train: Tensor
+    pool: Tensor
+    settings: Settings
+    val_loss: ValLoss
+    seed: int
+    device: str
+
+    @property
+    def own_seed(self) -> int:
+        """A seed for this start alone, whatever runs beside it."""
+        return int(np.random.SeedSequence([self.seed, self.start]).generate_state(1)[0])
+
+
+@dataclass(frozen=True)
+class Event:
+    """What a start has just done, for whoever shows progress."""
+
+    start: int
+    n_done: int  # warm-start epochs, or iterations
+    n_most: int
+    train_loss: float
+    record: Record | None  # None during the warm start
+
+
+@dataclass(frozen=True)
+class Finished:
+    """One start's result; θ is that of its best state."""
+
+    start: int
+    initial_a: Tensor
+    best: Best
+    warm_losses: list[float]
+    history: list[Record]
+    density: GaussianDensity
+    Z_trn: Tensor
+    score_variance: float
+    seconds: float
+
+
+Notify = Callable[[Event], None]
+
+
+@contextmanager
+def torch_threads(n: int) -> Iterator[None]:
+    """Run with n threads, then as before."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(n)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def run_start(job: Job, notify: Notify | None = None) -> Finished:
+    """Warm start, Algorithm 1, and the score variance of its best state on the pool."""
+    began = time.perf_counter()
+    settings = job.settings
+
+    def progress(state: TunerState) -> None:
+        if notify is not None:
+            notify(event(job, state))
+
+    with torch_threads(settings.threads):
+        detector = Detector(job.encoder, job.train.shape[-1], job.device)
+        state = initial_state(detector, job.initial_a, job.own_seed)
+        warm_start(detector, job.augmentation, job.train, state, settings, progress)
+        tune(
+            detector, job.augmentation, job.train, job.pool, state, settings, job.val_loss,
+            progress,
+        )  # fmt: skip
+        assert state.best is not None, "tune keeps a best state"
+        theta, buffers = state.best.theta, state.best.buffers
+        Z_trn = detector.embed_all(theta, buffers, job.train)
+        density = GaussianDensity().fit(Z_trn)
+        scores = density.score(detector.embed_all(theta, buffers, job.pool))
+    return Finished(
+        start=job.start,
+        initial_a=job.initial_a,
+        best=state.best,
+        warm_losses=state.warm_losses,
+        history=state.history,
+        density=density,
+        Z_trn=Z_trn,
+        score_variance=score_variance(scores),
+        seconds=time.perf_counter() - began,
+    )
+
+
+def event(job: Job, state: TunerState) -> Event:
+    if not state.history:
+        n_epochs = job.settings.warm_start_epochs
+        return Event(job.start, len(state.warm_losses), n_epochs, state.warm_losses[-1], None)
+    last = state.history[-1]
+    n_most = job.settings.max_iterations
+    return Event(job.start, len(state.history), n_most, last.train_loss, last)
+
+
+def run_starts(jobs: list[Job], n_processes: int, notify: Notify | None = None) -> list[Finished]:
+    """All starts, in order; the result doesn't depend on the number of processes."""
+    if n_processes == 1 or len(jobs) == 1:
+        return [run_start(job, notify) for job in jobs]
+    return _run_parallel(jobs, min(n_processes, len(jobs)), notify)
+
+
+def _run_parallel(jobs: list[Job], n_processes: int, notify: Notify | None) -> list[Finished]:
+    """In processes of joblib's, which don't run the user's script again as plain spawning does."""
+    from joblib import Parallel, delayed
+
+    with _mailbox(notify) as mailbox:
+        parallel = Parallel(n_jobs=n_processes, max_nbytes=None)
+        return list(parallel(delayed(_run_and_post)(job, *mailbox) for job in jobs))
+
+
+def _run_and_post(job: Job, address: str, key: bytes) -> Finished:
+    with Client(address, authkey=key) as connection:
+        return run_start(job, connection.send)
+
+
+@contextmanager
+def _mailbox(notify: Notify | None) -> Iterator[tuple[str, bytes]]:
+    """An address where other processes can send events, which are handed to `notify` here."""
+    key = os.urandom(16)
+    with Listener(authkey=key) as listener:
+        door = threading.Thread(target=_receive_all, args=(listener, notify), daemon=True)
+        door.start()
+        address = str(listener.address)
+        try:
+            yield address, key
+        finally:
+            with Client(address, authkey=key) as connection:
+                connection.send(None)  # closes the door
+            door.join()
+
+
+def _receive_all(listener: Listener, notify: Notify | None) -> None:
+    """Serve one connection after another, several at once, until one of them sends None."""
+    lock, closed = threading.Lock(), threading.Event()
+
+    def receive(connection: Connection) -> None:
+        with connection:
+            try:
+                while (event := connection.recv()) is not None:
+                    with lock:
+                        if notify is not None:
+                            notify(event)
+                closed.set()
+            except EOFError:
+                pass
+
+    while not closed.is_set():
+        thread = threading.Thread(target=receive, args=(listener.accept(),), daemon=True)
+        thread.start()
+        thread.join(timeout=0.01)  # the one that closes the door is quick

@@ -1,0 +1,27 @@
+"""A task: normal pictures, an unlabeled pool, and labelled test pictures."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Task:
+    """`pool` and `test` are separate even where a protocol fills both with the same pictures.
+
+    Labels (1 = anomaly) are read by `auc` and nowhere else.
+    """
+
+    name: str
+    train: Tensor  # normal pictures (n, 3, m, m)
+    pool: Tensor  # unlabeled
+    test: Tensor
+    test_labels: npt.NDArray[np.int64] = field(repr=False)
+
+    def auc(self, scores: npt.NDArray[np.float64]) -> float:
+        """Area under the ROC curve of the scores of `test`."""
+        from sklearn.metrics import roc_auc_score  # slow to import
+
+        return float(roc_auc_score(self.test_labels, scores))

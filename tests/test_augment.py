@@ -1,0 +1,178 @@
+"""Augmentations against independent forms, and their gradients against numerical ones."""
+
+import inspect
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from stssad.augment import Augmentation, CutDiff, CutOut, CutPaste, Rotation
+from stssad.augment.cutdiff import cutdiff
+from stssad.augment.rotation import rotate
+
+ALL = [CutDiff(), Rotation(), CutOut(), CutPaste()]
+
+
+def pictures(n: int = 3, m: int = 12, seed: int = 0) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.rand(n, 3, m, m, dtype=torch.float64, generator=generator)
+
+
+def float64(values: object) -> Tensor:
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def algorithm_2(image: Tensor, s: float, r: float, g: float, mu: Tensor) -> Tensor:
+    """Algorithm 2 for one picture, with its matrices, pixel by pixel."""
+    R = float64([[math.cos(g), -math.sin(g)], [math.sin(g), math.cos(g)]])
+    S = float64([[s / r, 0.0], [0.0, s * r]])
+    L = R @ S
+    inverse = torch.linalg.inv(L @ L.T)
+    m = image.shape[-1]
+    out = torch.empty_like(image)
+    for i in range(m):
+        for j in range(m):
+            offset = float64([(i + 0.5) / m, (j + 0.5) / m]) - mu
+            p = torch.exp(-offset @ inverse @ offset)
+            out[:, i, j] = torch.minimum(
+                torch.maximum(image[:, i, j] - p, torch.zeros(3)), torch.ones(3)
+            )
+    return out
+
+
+@pytest.mark.parametrize("area,ratio,angle", [(0.04, 1, 0), (0.02, 1.7, 0.4), (0.1, 0.6, -1.2)])
+def test_cutdiff_equals_algorithm_2(area: float, ratio: float, angle: float) -> None:
+    images, centers = pictures(), torch.rand(3, 2, dtype=torch.float64)
+    a = torch.tensor([math.log(area), math.log(ratio), angle], dtype=torch.float64)
+    got = cutdiff(images, a, centers)
+    for image, mu, out in zip(images, centers, got, strict=True):
+        torch.testing.assert_close(
+            out, algorithm_2(image, math.sqrt(area), ratio, angle, mu), atol=1e-12, rtol=0
+        )
+
+
+def test_cutdiff_gradcheck() -> None:
+    images = pictures() * 0.5 + 0.5  # no pixel sits on the clamp's kink
+    centers = torch.rand(3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    a = torch.tensor([math.log(0.05), 0.3, 0.4], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda a: cutdiff(images, a, centers), a)
+
+
+def test_cutdiff_angle_has_no_gradient_at_ratio_one() -> None:
+    a = torch.tensor([math.log(0.05), 0.0, 0.4], dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(cutdiff(pictures(), a, torch.rand(3, 2).double()).sum(), a)
+    assert abs(gradient[2]) < 1e-12 and abs(gradient[0]) > 1e-3
+
+
+def test_cutdiff_puts_the_patch_at_row_then_column() -> None:
+    white = torch.ones(1, 3, 32, 32)
+    a = torch.tensor([math.log(0.01), 0.0, 0.0])
+    dark = 1 - cutdiff(white, a, torch.tensor([[0.25, 0.75]]))[0, 0]
+    row, column = divmod(int(dark.argmax()), 32)
+    assert (row, column) in {(7, 23), (7, 24), (8, 23), (8, 24)}
+
+
+def test_aspect_is_width_over_height() -> None:
+    a = torch.tensor([math.log(0.02), math.log(4.0) / 2, 0.0])
+    dark = 1 - cutdiff(torch.ones(1, 3, 64, 64), a, torch.full((1, 2), 0.5))[0, 0]
+    visible = dark > 0.5
+    height, width = visible.any(1).sum().item(), visible.any(0).sum().item()
+    assert width / height == pytest.approx(4, rel=0.25)
+
+
+@pytest.mark.parametrize("turns", [-2, -1, 1, 2, 3])
+def test_describe_is_equal_for_all_names_of_one_ellipse(turns: int) -> None:
+    a = torch.tensor([math.log(0.03), 0.4, 0.3], dtype=torch.float64)
+    sign = -1 if turns % 2 else 1
+    same = float64([math.log(0.03), sign * 0.4, 0.3 + turns * math.pi / 2])
+    centers = torch.rand(3, 2).double()
+    torch.testing.assert_close(cutdiff(pictures(), a, centers), cutdiff(pictures(), same, centers))
+    assert CutDiff().describe(same) == pytest.approx(CutDiff().describe(a))
+
+
+@pytest.mark.parametrize("degrees", [-135, -46, -45, -44, 0, 44, 45, 46, 90, 180, 271])
+def test_describe_folds_the_angle(degrees: float) -> None:
+    angle = CutDiff().describe(torch.tensor([0.0, 0.5, math.radians(degrees)]).double())[
+        "angle_deg"
+    ]
+    assert -45 - 1e-9 < angle <= 45 + 1e-9
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, -1])
+def test_rotation_by_quarter_turns_equals_rot90(turns: int) -> None:
+    images = pictures(m=9)
+    turned = rotate(images, torch.tensor(turns * math.pi / 2, dtype=torch.float64))
+    torch.testing.assert_close(turned, torch.rot90(images, turns, dims=(2, 3)), atol=1e-10, rtol=0)
+
+
+def test_rotation_gradcheck() -> None:
+    images = pictures()
+    angle = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda angle: rotate(images, angle), angle)
+
+
+@pytest.mark.parametrize("padding,corner", [("zeros", 0.0), ("border", 1.0), ("reflection", 1.0)])
+def test_rotation_fills_corners_as_asked(padding: str, corner: float) -> None:
+    white = torch.ones(1, 3, 16, 16)
+    turned = Rotation(padding)(white, torch.tensor([math.pi / 4]), torch.zeros(1, 0))  # type: ignore[arg-type]
+    assert turned[0, 0, 0, 0].item() == pytest.approx(corner)
+
+
+def test_cutout_blackens_the_area_it_says() -> None:
+    a = torch.tensor([math.log(0.09), math.log(2.0) / 2])
+    out = CutOut()(torch.ones(1, 3, 100, 100), a, torch.tensor([[0.5, 0.5]]))
+    black = out[0, 0] == 0
+    assert black.float().mean().item() == pytest.approx(0.09, rel=0.05)
+    assert black.any(0).sum() / black.any(1).sum() == pytest.approx(2, rel=0.1)
+
+
+def test_cutpaste_copies_pixels_of_the_same_picture() -> None:
+    images = pictures(n=2, m=40)
+    a = torch.tensor([math.log(0.06), 0.0]).double()
+    noise = torch.tensor([[0.7, 0.6, 0.1, 0.2], [0.3, 0.3, 0.9, 0.4]]).double()
+    out = CutPaste()(images, a, noise)
+    for image, pasted in zip(images, out, strict=True):
+        changed = (pasted != image).any(0)
+        assert changed.float().mean().item() == pytest.approx(0.06, rel=0.1)
+        rows, columns = changed.nonzero(as_tuple=True)
+        patch = pasted[:, rows.min() : rows.max() + 1, columns.min() : columns.max() + 1]
+        h, w = patch.shape[1:]
+        windows = image.unfold(1, h, 1).unfold(2, w, 1)
+        copies = (windows == patch[:, None, None]).all(-1).all(-1).all(0)
+        assert copies.sum() == 1  # it stands, whole, in one other place
+
+
+@pytest.mark.parametrize("augmentation", ALL, ids=lambda a: type(a).__name__)
+def test_every_augmentation_keeps_the_protocol(augmentation: Augmentation) -> None:
+    generator = torch.Generator().manual_seed(0)
+    for method in ("initial_values", "random_value", "draw", "describe"):
+        wanted = list(inspect.signature(getattr(Augmentation, method)).parameters)[1:]
+        assert list(inspect.signature(getattr(augmentation, method)).parameters) == wanted
+    images = pictures().float()
+    for a in [*augmentation.initial_values(), augmentation.random_value(generator)]:
+        assert a.shape == (len(augmentation.names),) and a.dtype == torch.float32
+        noise = augmentation.draw(len(images), generator)
+        assert len(noise) == len(images)
+        out = augmentation(images, a, noise)
+        assert out.shape == images.shape and out.dtype == images.dtype
+        assert out.min() >= 0 and out.max() <= 1
+        torch.testing.assert_close(out, augmentation(images, a, noise), rtol=0, atol=0)
+        assert all(isinstance(value, float) for value in augmentation.describe(a).values())
+
+
+def test_starts_are_the_papers() -> None:
+    areas = [CutDiff().describe(a)["area"] for a in CutDiff().initial_values()]
+    assert areas == pytest.approx([0.0001, 0.001, 0.01, 0.1], rel=1e-5)
+    angles = [Rotation().describe(a)["angle_deg"] for a in Rotation().initial_values()]
+    assert angles == pytest.approx([45, 135, 225, 315], rel=1e-5)
+
+
+def test_random_values_lie_in_their_ranges() -> None:
+    generator = torch.Generator().manual_seed(0)
+    draws = [CutDiff().describe(CutDiff().random_value(generator)) for _ in range(300)]
+    assert 0.0001 <= min(d["area"] for d in draws) < 0.0003
+    assert 0.05 < max(d["area"] for d in draws) <= 0.1
+    assert 0.25 <= min(d["aspect"] for d in draws) and max(d["aspect"] for d in draws) <= 4
+    boxes = [CutOut().describe(CutOut().random_value(generator)) for _ in range(300)]
+    assert all(0.0199 <= b["area"] <= 0.151 and 0.299 <= b["aspect"] <= 3.31 for b in boxes)
