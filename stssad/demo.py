@@ -35,7 +35,7 @@ def run_demo(
 ) -> Demonstration:
     """Plant, tune from the paper's four starts, choose, score."""
     began = time.perf_counter()
-    area, contamination = hidden_area(seed), 0.4
+    area, contamination = hidden_area(seed), 0.5
     task = planted_patch(area, texture=texture, contamination=contamination, seed=seed)
     model = STSSAD(settings=Settings.quick(), seed=seed, jobs=jobs)
     model.fit(task.train, task.pool, progress)  # sees no labels, and not the area

@@ -29,7 +29,7 @@ from .storage import (
     write_tensors,
 )
 from .threshold import cross_fitted_scores, threshold_for
-from .tuner import Record
+from .tuner import Record, smoothed
 from .val_loss import ValLoss, mean_distance_loss
 from .version import __version__
 
@@ -50,6 +50,7 @@ class Candidate:
     best_iteration: int
     train_loss: float  # L_trn and L_val around the best state, smoothed
     val_loss: float
+    final_train_loss: float  # L_trn over the last iterations
     warm_losses: list[float]
     history: list[Record]
     seconds: float
@@ -57,7 +58,7 @@ class Candidate:
     @property
     def collapsed(self) -> bool:
         """The augmentation has shrunk to the identity, or the detector never learned to see it."""
-        return self.train_loss > COLLAPSED_SHARE * math.log(2)
+        return max(self.train_loss, self.final_train_loss) > COLLAPSED_SHARE * math.log(2)
 
 
 def choose(candidates: list[Candidate]) -> int:
@@ -107,7 +108,7 @@ class STSSAD:
         check_counts(images, pool)
         self.image_size_ = images.shape[-1]
         finished = run_starts(self._jobs(images, pool), self.jobs, progress)
-        self.candidates_ = [candidate(f, self.augmentation_) for f in finished]
+        self.candidates_ = [candidate(f, self.augmentation_, self.settings_) for f in finished]
         self.chosen_ = choose(self.candidates_)
         self.learned_ = self.candidates_[self.chosen_].learned
         self._keep(finished[self.chosen_])
@@ -161,7 +162,8 @@ class STSSAD:
 
     def decision_function(self, images: Pictures) -> npt.NDArray[np.float64]:
         """Anomaly scores (n,), larger = more anomalous."""
-        scores: npt.NDArray[np.float64] = self.density_.score(self.embed(images)).numpy()
+        Z = self.embed(images)
+        scores: npt.NDArray[np.float64] = self.density_.score(Z).numpy()
         return scores
 
     def predict(self, images: Pictures) -> npt.NDArray[np.int64]:
@@ -292,7 +294,7 @@ def check_size(images: Tensor, image_size: int) -> None:
         )
 
 
-def candidate(finished: Finished, augmentation: Augmentation) -> Candidate:
+def candidate(finished: Finished, augmentation: Augmentation, settings: Settings) -> Candidate:
     best = finished.best
     return Candidate(
         start=finished.start,
@@ -303,6 +305,7 @@ def candidate(finished: Finished, augmentation: Augmentation) -> Candidate:
         best_iteration=best.iteration,
         train_loss=best.train_loss,
         val_loss=best.loss - best.train_loss,
+        final_train_loss=smoothed(finished.history, settings.smoothing)[0],
         warm_losses=finished.warm_losses,
         history=finished.history,
         seconds=finished.seconds,

@@ -66,11 +66,12 @@ class Settings:
         quick = cls(
             image_size=64,
             width=16,
+            warm_start_epochs=40,
             max_iterations=60,
             a_step_size=0.15,
             val_train_samples=192,
-            val_augmented_samples=32,
+            val_augmented_samples=16,
             val_pool_samples=32,
-            patience=25,
+            patience=30,
         )
         return replace(quick, **changes)

@@ -8,7 +8,7 @@ from torch import Tensor
 from .scoring import GaussianDensity
 
 
-def cross_fitted_scores(Z_trn: Tensor, n_folds: int = 5, seed: int = 0) -> Tensor:
+def cross_fitted_scores(Z_trn: Tensor, n_folds: int = 10, seed: int = 0) -> Tensor:
     """The score of each normal embedding under a Gaussian fitted to the other folds (n,).
 
     In-sample scores are far too small when there are few pictures for the dimension.

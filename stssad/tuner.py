@@ -19,6 +19,10 @@ from .hypergradient import Hypergradient, TrainBatch, ValSample, hypergradient
 from .settings import Settings
 from .val_loss import ValLoss, mean_distance_loss
 
+# A shorter memory for squares than Adam's usual 0.999: gradients are large on the way from a small
+# start and small around the optimum, and steps scaled by the former never come back from beyond it.
+ADAM_BETAS = (0.9, 0.95)
+
 
 @dataclass(frozen=True)
 class Record:
@@ -152,10 +156,11 @@ def descend(
     a: Tensor, gradient: Tensor, adam: tuple[Tensor, Tensor], iteration: int, beta: Tensor
 ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
     """One Adam step on `a` (line 8), with a step size for each entry; counts from iteration 0."""
-    mean = 0.9 * adam[0] + 0.1 * gradient
-    square = 0.999 * adam[1] + 0.001 * gradient.square()
+    b1, b2 = ADAM_BETAS
+    mean = b1 * adam[0] + (1 - b1) * gradient
+    square = b2 * adam[1] + (1 - b2) * gradient.square()
     t = iteration + 1
-    direction = (mean / (1 - 0.9**t)) / ((square / (1 - 0.999**t)).sqrt() + 1e-8)
+    direction = (mean / (1 - b1**t)) / ((square / (1 - b2**t)).sqrt() + 1e-8)
     return a - beta * direction, (mean, square)
 
 
@@ -250,14 +255,20 @@ def clamped_share(augmentation: Augmentation, a: Tensor, batch: TrainBatch) -> f
 
 def remember_best(state: TunerState, a: Tensor, settings: Settings) -> None:
     """Keep the state whose L_trn + L_val, averaged over the last iterations, is least."""
-    window = state.history[-settings.smoothing :]
-    if len(window) < min(settings.smoothing, settings.max_iterations):
+    if len(state.history) < min(settings.smoothing, settings.max_iterations):
         return
-    train_loss = sum(r.train_loss for r in window) / len(window)
-    loss = train_loss + sum(r.val_loss for r in window) / len(window)
+    train_loss, val_loss = smoothed(state.history, settings.smoothing)
+    loss = train_loss + val_loss
     if state.best is None or loss < state.best.loss:
-        iteration = window[-1].iteration
+        iteration = state.history[-1].iteration
         state.best = Best(iteration, loss, train_loss, state.theta, state.buffers, a)
+
+
+def smoothed(history: list[Record], n: int) -> tuple[float, float]:
+    """L_trn and L_val, averaged over the last n iterations."""
+    window = history[-n:]
+    train_loss = sum(r.train_loss for r in window) / len(window)
+    return train_loss, sum(r.val_loss for r in window) / len(window)
 
 
 def has_settled(state: TunerState, settings: Settings) -> bool:

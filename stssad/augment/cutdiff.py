@@ -10,6 +10,7 @@ The paper leaves three things open, settled here (docs/paper-map.md):
 """
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Generator, Tensor
@@ -54,13 +55,17 @@ class CutDiff:
 
     names = ("log_area", "log_ratio", "angle")
 
-    def __init__(self, shape_speed: float = 0.1) -> None:
-        """shape_speed: how fast ratio and angle move, against the area's 1.
+    def __init__(
+        self, areas: Sequence[float] = (0.0001, 0.001, 0.01, 0.1), shape_speed: float = 0.1
+    ) -> None:
+        """areas: where the starts begin, round and unturned; the paper's four by default.
+        shape_speed: how fast ratio and angle move, against the area's 1.
 
         Stretching a small patch into a stripe makes it as visible as a larger one, and spreads
         Z_aug, which L_val's normalisation rewards; at equal speed the patch ends as a stripe of
         aspect 10 to 50 where a round one was planted.
         """
+        self.areas = areas
         self.shape_speed = shape_speed
 
     @property
@@ -68,8 +73,7 @@ class CutDiff:
         return (1.0, self.shape_speed, self.shape_speed)
 
     def initial_values(self) -> list[Tensor]:
-        """The paper's four sizes, round and unturned."""
-        return [torch.tensor([math.log(area), 0.0, 0.0]) for area in (0.0001, 0.001, 0.01, 0.1)]
+        return [torch.tensor([math.log(area), 0.0, 0.0]) for area in self.areas]
 
     def random_value(self, generator: Generator) -> Tensor:
         log_area = log_uniform(0.0001, 0.1, generator)

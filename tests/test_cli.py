@@ -1,0 +1,51 @@
+"""The command line, run as a user runs it."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+STSSAD = Path(sys.executable).with_name("stssad")
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "COLUMNS": "100"}
+    return subprocess.run([STSSAD, *words], capture_output=True, text=True, env=environment)
+
+
+def test_help_names_the_commands_without_importing_torch() -> None:
+    done = run("--help")
+    assert done.returncode == 0 and "demo" in done.stdout
+    code = "import sys, stssad.cli; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_version_is_printed() -> None:
+    from stssad import __version__
+
+    assert run("--version").stdout == f"stssad {__version__}\n"
+
+
+def test_a_wrong_word_is_one_sentence_and_exit_code_2() -> None:
+    done = run("demo", "--texture", "velvet")
+    assert done.returncode == 2
+    assert done.stderr == "stssad: unknown texture 'velvet'; use one of brick, grass, gravel\n"
+
+
+@pytest.mark.slow
+def test_demo_finds_the_planted_patch_in_under_three_minutes() -> None:
+    began = time.monotonic()
+    done = run("demo")
+    assert done.returncode == 0, done.stderr
+    assert time.monotonic() - began < 180
+    lines = {key: value for key, _, value in (x.partition(": ") for x in done.stdout.splitlines())}
+    planted, learned = (
+        float(lines[name].split("area ")[1].split(" %")[0])
+        for name in ("planted patch", "learned patch")
+    )
+    assert 1 / 2.5 < learned / planted < 2.5
+    assert float(lines["AUC on the pool"]) >= 0.99
+    assert done.stdout.count("start 1 ") + done.stdout.count("start 2 ") >= 2  # progress was shown

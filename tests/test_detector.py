@@ -1,0 +1,93 @@
+"""The detector as a pure function of θ and buffers."""
+
+import pytest
+import torch
+from torch import nn
+
+from stssad.detector import CHANNEL_MEAN, CHANNEL_STD, Detector, embedding_dim_of
+from stssad.encoders import MLP, ResNet18
+
+
+def test_resnet18_has_the_original_number_of_weights() -> None:
+    n_weights = sum(p.numel() for p in ResNet18().parameters())
+    assert n_weights == 11_689_512 - (512 * 1000 + 1000)  # torchvision's, less its classifier
+
+
+@pytest.mark.parametrize("image_size", [32, 64, 100])
+@pytest.mark.parametrize("width", [4, 16])
+def test_resnet18_embeds_into_eight_times_its_width(width: int, image_size: int) -> None:
+    assert (
+        embedding_dim_of(ResNet18(width), image_size) == 8 * width == ResNet18(width).embedding_dim
+    )
+
+
+def test_resnet18_halves_the_picture_five_times() -> None:
+    encoder = ResNet18(width=4)
+    assert encoder.stem(torch.zeros(1, 3, 224, 224)).shape == (1, 4, 56, 56)
+    assert encoder.layers(encoder.stem(torch.zeros(1, 3, 224, 224))).shape == (1, 32, 7, 7)
+
+
+@pytest.mark.parametrize("n_layers", [1, 8, 128])
+def test_mlp_has_as_many_layers_as_asked(n_layers: int) -> None:
+    encoder = MLP(image_size=8, n_layers=n_layers, width=5)
+    assert sum(isinstance(m, nn.Linear) for m in encoder.modules()) == n_layers
+    assert embedding_dim_of(encoder, 8) == 5
+
+
+def test_channels_are_normalised_inside() -> None:
+    detector = Detector(nn.Flatten(), image_size=4)
+    theta, buffers = detector.initial_state(0)
+    grey = torch.tensor(CHANNEL_MEAN).view(1, 3, 1, 1).expand(1, 3, 4, 4)
+    one_deviation = grey + torch.tensor(CHANNEL_STD).view(1, 3, 1, 1)
+    torch.testing.assert_close(detector.embed(theta, buffers, grey), torch.zeros(1, 48))
+    torch.testing.assert_close(detector.embed(theta, buffers, one_deviation), torch.ones(1, 48))
+
+
+def test_initial_weights_follow_the_seed_and_leave_the_global_generator_alone() -> None:
+    detector = Detector(ResNet18(width=4), image_size=32)
+    before = torch.get_rng_state()
+    (first, _), (same, _), (other, _) = (detector.initial_state(seed) for seed in (1, 1, 2))
+    assert torch.equal(torch.get_rng_state(), before)
+    name = "encoder.stem.0.weight"
+    assert torch.equal(first[name], same[name]) and not torch.equal(first[name], other[name])
+
+
+def test_an_encoder_without_reset_keeps_its_weights() -> None:
+    encoder = nn.Sequential(nn.Flatten(), nn.Linear(48, 5))
+    theta, _ = Detector(encoder, image_size=4).initial_state(seed=7)
+    assert torch.equal(theta["encoder.1.weight"], encoder[1].weight)
+
+
+def test_training_loss_is_the_cross_entropy_of_the_logits() -> None:
+    detector = Detector(ResNet18(width=4), image_size=32)
+    theta, buffers = detector.initial_state(0)
+    normal, augmented = torch.rand(5, 3, 32, 32), torch.rand(3, 3, 32, 32)
+    loss, _ = detector.training_loss(theta, buffers, normal, augmented)
+    detector.network.load_state_dict({**theta, **buffers})
+    logits = detector.network.train()(torch.cat([normal, augmented]))
+    log_p = logits.log_softmax(1)
+    wanted = -(log_p[:5, 0].sum() + log_p[5:, 1].sum()) / 8
+    assert loss.item() == pytest.approx(wanted.item(), rel=1e-5)
+
+
+def test_embedding_doesnt_depend_on_what_else_is_in_the_batch() -> None:
+    detector = Detector(ResNet18(width=4), image_size=32)
+    theta, buffers = detector.initial_state(0)
+    images = torch.rand(6, 3, 32, 32)
+    together = detector.embed(theta, buffers, images)
+    alone = detector.embed(theta, buffers, images[:1])
+    torch.testing.assert_close(together[:1], alone, rtol=1e-4, atol=1e-5)
+
+
+def test_uint8_and_float_pictures_embed_alike() -> None:
+    detector = Detector(ResNet18(width=4), image_size=32)
+    state = detector.initial_state(0)
+    whole = torch.randint(0, 256, (70, 3, 32, 32), dtype=torch.uint8)
+    torch.testing.assert_close(
+        detector.embed_all(*state, whole), detector.embed_all(*state, whole.float() / 255)
+    )
+
+
+def test_an_encoder_that_gives_maps_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"got an output of shape \(1, 2, 8, 8\).*pool or flatten"):
+        Detector(nn.Conv2d(3, 2, 1), image_size=8)

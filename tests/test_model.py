@@ -1,0 +1,213 @@
+"""The estimator: repeatable, whatever the number of processes; saved and loaded to the bit."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+import stssad
+from stssad import STSSAD, Candidate, CutDiff, ResNet18, Rotation, Settings
+from stssad.model import choose
+from stssad.starts import Event
+from stssad.val_loss import mmd_loss
+
+TINY = Settings(
+    image_size=32, width=4, batch_size=8, warm_start_epochs=1, max_iterations=3,
+    val_train_samples=10, val_augmented_samples=6, val_pool_samples=None, smoothing=2,
+)  # fmt: skip
+GENERATOR = torch.Generator().manual_seed(0)
+TRAIN = torch.rand(20, 3, 32, 32, generator=GENERATOR) * 0.5 + 0.3
+POOL = torch.rand(12, 3, 32, 32, generator=GENERATOR) * 0.5 + 0.3
+NEW = torch.rand(9, 3, 32, 32, generator=GENERATOR)
+
+
+@pytest.fixture(scope="module")
+def model() -> STSSAD:
+    return STSSAD(settings=TINY).fit(TRAIN, POOL)
+
+
+def same(one: STSSAD, other: STSSAD) -> bool:
+    scores = np.array_equal(one.decision_function(NEW), other.decision_function(NEW))
+    weights = all(torch.equal(one.theta_[k], other.theta_[k]) for k in one.theta_)
+    return scores and weights and one.learned_ == other.learned_
+
+
+def test_fit_gives_what_the_readme_says(model: STSSAD) -> None:
+    assert set(model.learned_) == {"area", "aspect", "angle_deg"}
+    assert len(model.candidates_) == 4
+    assert [c.initial["area"] for c in model.candidates_] == pytest.approx(
+        [0.0001, 0.001, 0.01, 0.1], rel=1e-4
+    )
+    assert all(len(c.history) == 3 and c.score_variance > 0 for c in model.candidates_)
+    scores = model.decision_function(NEW)
+    assert scores.shape == (9,) and scores.dtype == np.float64
+    np.testing.assert_array_equal(model.predict(NEW), scores > model.threshold_)
+    np.testing.assert_array_equal(model.decision_scores_, model.decision_function(POOL))
+
+
+def test_chosen_start_has_the_largest_score_variance_of_those_that_learned(model: STSSAD) -> None:
+    learned = [c for c in model.candidates_ if not c.collapsed] or model.candidates_
+    assert model.chosen_ == max(learned, key=lambda c: c.score_variance).start
+
+
+def candidate(start: int, variance: float, best_loss: float, last_loss: float) -> Candidate:
+    """One whose L_trn was best_loss around its best state, and last_loss at the end."""
+    return Candidate(start, {}, {}, [], variance, 0, best_loss, 1.0, last_loss, [], [], 0.0)
+
+
+def test_a_collapsed_start_is_chosen_only_if_all_are() -> None:
+    never_learned, shrank = candidate(0, 9.0, math.log(2), 0.69), candidate(1, 8.0, 0.1, 0.7)
+    learned, better = candidate(2, 2.0, 0.1, 0.1), candidate(3, 3.0, 0.2, 0.1)
+    assert choose([never_learned, shrank, learned, better]) == 3
+    assert choose([never_learned, shrank]) == 0
+
+
+def test_the_same_seed_gives_the_same_model_twice(model: STSSAD) -> None:
+    assert same(model, STSSAD(settings=TINY).fit(TRAIN, POOL))
+
+
+def test_another_seed_gives_another_model(model: STSSAD) -> None:
+    assert not same(model, STSSAD(settings=TINY, seed=1).fit(TRAIN, POOL))
+
+
+@pytest.mark.parametrize("jobs", [2, 3])
+def test_the_same_model_under_any_number_of_jobs(model: STSSAD, jobs: int) -> None:
+    events: list[Event] = []
+    parallel = STSSAD(settings=TINY, jobs=jobs).fit(TRAIN, POOL, events.append)
+    assert same(model, parallel)
+    assert {e.start for e in events} == {0, 1, 2, 3}
+    assert len(events) == 4 * (TINY.warm_start_epochs + TINY.max_iterations)
+
+
+def test_jobs_work_in_a_script_without_a_main_guard(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import torch, stssad\n"
+        "settings = stssad.Settings(width=4, batch_size=8, warm_start_epochs=1, max_iterations=1)\n"
+        "model = stssad.STSSAD(settings=settings, jobs=2)\n"
+        "x = torch.rand(8, 3, 32, 32)\n"
+        "print(len(model.fit(x, x).candidates_))\n"
+    )
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["4"]
+
+
+def test_ambient_threads_dont_change_the_fit_and_are_left_as_they_were(model: STSSAD) -> None:
+    torch.set_num_threads(2)
+    try:
+        again = STSSAD(settings=TINY).fit(TRAIN, POOL)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+    assert all(torch.equal(model.theta_[k], again.theta_[k]) for k in model.theta_)
+
+
+def test_a_loaded_model_gives_the_same_scores_to_the_bit(model: STSSAD, tmp_path: Path) -> None:
+    model.save(tmp_path / "run")
+    loaded = STSSAD.load(tmp_path / "run")
+    assert same(model, loaded)
+    assert loaded.threshold_ == model.threshold_
+    assert loaded.candidates_ == model.candidates_
+    assert loaded.settings == model.settings_
+    np.testing.assert_array_equal(loaded.decision_scores_, model.decision_scores_)
+    assert sorted(os.listdir(tmp_path / "run")) == ["model.json", "model.safetensors"]
+    json.loads((tmp_path / "run" / "model.json").read_text())
+
+
+def test_rotation_and_another_loss_survive_saving(tmp_path: Path) -> None:
+    settings = replace(TINY, max_iterations=1)
+    fitted = STSSAD(Rotation("border"), ResNet18(4), settings, 3, mmd_loss).fit(TRAIN, POOL)
+    fitted.save(tmp_path)
+    loaded = STSSAD.load(tmp_path)
+    assert isinstance(loaded.augmentation, Rotation) and loaded.augmentation.padding == "border"
+    assert loaded.val_loss is mmd_loss and loaded.seed == 3
+    assert same(fitted, loaded)
+
+
+class Own(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.layer(x.mean((2, 3)))  # type: ignore[no-any-return]
+
+
+def test_an_encoder_of_ones_own_is_passed_again_when_loading(tmp_path: Path) -> None:
+    fitted = STSSAD(encoder=Own(), settings=replace(TINY, max_iterations=1)).fit(TRAIN, POOL)
+    fitted.save(tmp_path)
+    with pytest.raises(
+        ValueError, match=r"the encoder 'Own', .* pass it: STSSAD.load\(folder, enc"
+    ):
+        STSSAD.load(tmp_path)
+    assert same(fitted, STSSAD.load(tmp_path, encoder=Own()))
+
+
+def test_folders_and_uint8_arrays_give_the_same_model(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    arrays = [rng.integers(0, 256, (n, 32, 32, 3), dtype=np.uint8) for n in (10, 6)]
+    for name, array in zip(("good", "pile"), arrays, strict=True):
+        (tmp_path / name).mkdir()
+        for i, picture in enumerate(array):
+            Image.fromarray(picture).save(tmp_path / name / f"{i}.png")
+    settings = replace(TINY, max_iterations=1)
+    from_arrays = STSSAD(settings=settings).fit(*arrays)
+    from_folders = STSSAD(settings=settings).fit(tmp_path / "good", str(tmp_path / "pile"))
+    assert same(from_arrays, from_folders)
+
+
+def test_parameters_are_stored_as_given_and_can_be_set() -> None:
+    from sklearn.base import clone
+
+    model = STSSAD(augmentation=CutDiff(), seed=4)
+    assert model.get_params()["seed"] == 4 and model.get_params()["encoder"] is None
+    assert model.set_params(seed=5, jobs=2).seed == 5
+    assert clone(model).get_params()["jobs"] == 2
+    with pytest.raises(ValueError, match="no parameter 'sede'; it has augmentation, encoder"):
+        model.set_params(sede=1)
+
+
+@pytest.mark.parametrize(
+    "train,pool,message",
+    [
+        (TRAIN[:0], POOL, "train holds no pictures"),
+        (TRAIN, POOL[:0], "unlabeled holds no pictures"),
+        (TRAIN[:1], POOL, "train holds 1 picture.*at least 4 are needed"),
+        (TRAIN, POOL[:1], "unlabeled holds 1 picture.*at least 2 are needed"),
+        (TRAIN, POOL * 255, r"unlabeled must lie in \[0, 1\]"),
+        (TRAIN, torch.zeros(5, 3, 16, 16), "one picture size, got 32 and 16 pixels; resize"),
+    ],
+)
+def test_pictures_that_cannot_be_fitted_are_refused(
+    train: torch.Tensor, pool: torch.Tensor, message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        STSSAD(settings=TINY).fit(train, pool)
+
+
+def test_using_a_model_wrongly_says_what_to_do(model: STSSAD, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"has not been fitted; call fit\(train, unlabeled\)"):
+        STSSAD().decision_function(NEW)
+    with pytest.raises(ValueError, match=r"nothing to save; call fit"):
+        STSSAD().save(tmp_path)
+    with pytest.raises(ValueError, match="fitted to pictures of 32 pixels, got 16; resize"):
+        model.decision_function(torch.zeros(2, 3, 16, 16))
+    with pytest.raises(FileNotFoundError, match=r"no model.json in .*; give a folder that"):
+        STSSAD.load(tmp_path)
+
+
+def test_public_names_are_what_the_package_says() -> None:
+    for name in stssad.__all__:
+        assert getattr(stssad, name) is not None
+    assert set(dir(stssad)) == set(stssad.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = stssad.nothing
