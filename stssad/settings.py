@@ -22,7 +22,7 @@ class Settings:
     warm_start_epochs: int = 20  # of training at the initial `a`, before tuning begins
     theta_updates: int = 1  # for each update of `a`
     max_iterations: int = 500  # updates of `a`
-    a_step_size: float = 0.05  # β, of Adam on the unconstrained `a`
+    a_step_size: float = 0.05  # β, of Adam on the unconstrained `a`; a cosine schedule too
     hypergradient: Mode = "exact"
 
     val_train_samples: int = 256  # training pictures in each computation of L_val
@@ -68,10 +68,11 @@ class Settings:
             width=16,
             warm_start_epochs=40,
             max_iterations=60,
-            a_step_size=0.15,
+            a_step_size=0.25,
             val_train_samples=192,
             val_augmented_samples=16,
             val_pool_samples=32,
+            smoothing=20,
             patience=30,
         )
         return replace(quick, **changes)

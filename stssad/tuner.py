@@ -91,7 +91,12 @@ def step_size(settings: Settings, n_train: int, n_updates: int) -> float:
     """α on its cosine schedule over all the θ updates that a start may make."""
     warm = settings.warm_start_epochs * math.ceil(n_train / settings.batch_size)
     total = warm + settings.max_iterations * settings.theta_updates
-    return settings.theta_step_size * (1 + math.cos(math.pi * n_updates / total)) / 2
+    return settings.theta_step_size * cosine(n_updates, total)
+
+
+def cosine(t: int, total: int) -> float:
+    """From 1 at t = 0 down to 0 at t = total."""
+    return (1 + math.cos(math.pi * t / total)) / 2
 
 
 def train_step(
@@ -164,10 +169,10 @@ def descend(
     return a - beta * direction, (mean, square)
 
 
-def a_step_sizes(augmentation: Augmentation, a: Tensor, settings: Settings) -> Tensor:
-    """β for each entry of `a`; an augmentation may slow some of its entries down."""
+def a_step_sizes(augmentation: Augmentation, a: Tensor, settings: Settings, t: int) -> Tensor:
+    """β for each entry of `a`, on its cosine schedule; an augmentation may slow some entries."""
     speeds = getattr(augmentation, "speeds", None) or [1.0] * len(a)
-    return settings.a_step_size * a.new_tensor(speeds)
+    return settings.a_step_size * cosine(t, settings.max_iterations) * a.new_tensor(speeds)
 
 
 def warm_start(
@@ -202,7 +207,6 @@ def tune(
     progress: Progress | None = None,
 ) -> None:
     """Algorithm 1 from state.a, in place, until L_trn + L_val has stopped falling."""
-    beta = a_step_sizes(augmentation, state.a, settings)
     while len(state.history) < settings.max_iterations and not has_settled(state, settings):
         t, a, began = len(state.history), state.a, time.perf_counter()
         for _ in range(settings.theta_updates):  # line 3; only the last update is differentiated
@@ -217,6 +221,7 @@ def tune(
             detector, theta, state.theta, state.buffers, a, batch, sample, augmentation, val_loss,
             alpha, settings.hypergradient, settings.chunk_size,
         )  # fmt: skip
+        beta = a_step_sizes(augmentation, a, settings, t)
         state.a, state.adam = descend(a, gradient.total, state.adam, t, beta)
         seconds = (trained - began, time.perf_counter() - trained)
         clamped = clamped_share(augmentation, a, batch)

@@ -95,13 +95,11 @@ def test_descend_equals_torchs_adam() -> None:
 
 
 def test_an_augmentation_may_slow_its_entries_down() -> None:
-    a, settings = torch.zeros(3), replace(TINY, a_step_size=0.2)
-    torch.testing.assert_close(
-        a_step_sizes(CutDiff(shape_speed=0.5), a, settings), torch.tensor([0.2, 0.1, 0.1])
-    )
-    torch.testing.assert_close(
-        a_step_sizes(Rotation(), torch.zeros(1), settings), torch.tensor([0.2])
-    )
+    settings = replace(TINY, a_step_size=0.2, max_iterations=10)
+    slowed = a_step_sizes(CutDiff(shape_speed=0.5), torch.zeros(3), settings, t=0)
+    torch.testing.assert_close(slowed, torch.tensor([0.2, 0.1, 0.1]))
+    halfway = a_step_sizes(Rotation(), torch.zeros(1), settings, t=5)
+    torch.testing.assert_close(halfway, torch.tensor([0.1]))
 
 
 def test_step_size_falls_from_alpha_to_zero_along_a_cosine() -> None:
