@@ -3,7 +3,7 @@
 from stssad import STSSAD
 from stssad.testbeds.synthetic import planted_patch
 
-task = planted_patch(area=0.04, texture="grass", contamination=0.4)  # any pictures will do
+task = planted_patch(area=0.04, texture="grass")  # or folders of your own: fit("good/", "pile/")
 model = STSSAD(seed=0, jobs=2)
 model.fit(task.train, task.pool)  # normal pictures, and unlabeled ones; no labels
 scores = model.decision_function(task.test)  # larger = more anomalous

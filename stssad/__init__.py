@@ -15,13 +15,14 @@ from .version import __version__
 
 if TYPE_CHECKING:
     from .augment import Augmentation, CutDiff, CutOut, CutPaste, Rotation
+    from .candidate import Candidate
     from .encoders import MLP, ResNet18
-    from .model import STSSAD, Candidate
+    from .model import STSSAD
     from .settings import Settings
 
 _HOMES = {
     "Augmentation": "augment",
-    "Candidate": "model",
+    "Candidate": "candidate",
     "CutDiff": "augment",
     "CutOut": "augment",
     "CutPaste": "augment",

@@ -38,7 +38,7 @@ def demo(
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(
-        "192 normal crops of a texture, and 128 unlabeled ones, some with a dark patch.\n"
+        "240 normal crops of a texture, and 128 unlabeled ones, some with a dark patch.\n"
         "How many and how large, the program isn't told. It tunes from four starts:"
     )
     with FitProgress(console) as progress:

@@ -10,7 +10,6 @@ one chunk of pictures or of one mini-batch, whatever the size of the pool.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -18,9 +17,8 @@ from torch.autograd import grad
 
 from .augment import Augmentation
 from .detector import Detector, Tensors, split
+from .settings import Mode
 from .val_loss import ValLoss
-
-Mode = Literal["exact", "finite_difference", "first_order"]
 
 
 @dataclass(frozen=True)

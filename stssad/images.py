@@ -4,33 +4,68 @@ Pictures are (n, 3, m, m): uint8 where they come from files or uint8 arrays (a q
 memory), float in [0, 1] otherwise.
 """
 
+import hashlib
 import os
-from collections.abc import Sequence
+import warnings
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from .settings import Aspect, Reading
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
 PathLike = str | os.PathLike[str]
 # Tensors and arrays of pictures, a folder, or a list of files or of single pictures.
 Pictures = Tensor | npt.NDArray[np.generic] | PathLike | Sequence[PathLike] | Sequence[Tensor]
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"})
+LOOK_AHEAD = 128  # pictures decoded before they are needed
 
 
-def as_images(source: Pictures, image_size: int, what: str) -> Tensor:
-    """Pictures from wherever they come, checked; `what` names them in errors."""
+class UnreadableError(ValueError):
+    """A file that is no picture, or a damaged one."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"cannot read {str(path)!r}: {why}; repair or remove it")
+        self.path, self.why = path, why
+
+
+class MissingError(UnreadableError, FileNotFoundError):
+    """A file that isn't there."""
+
+    def __str__(self) -> str:
+        return f"no such picture: {str(self.path)!r}; check the path"
+
+
+def as_images(source: Pictures, reading: Reading, what: str, strict: bool = True) -> Tensor:
+    """Pictures from wherever they come, checked; `what` names them in errors.
+
+    Unless strict, files that can't be read are left out with a warning.
+    """
+    on_unreadable = None if strict else _warn
     if isinstance(source, str | os.PathLike):
-        return read_pictures(find_pictures(Path(source)), image_size)
+        return read_pictures(find_pictures(Path(source)), reading, on_unreadable)[0]
     if isinstance(source, Tensor | np.ndarray):
         return checked(channels_first(as_tensor(source), what), what)
     sources = list(source)
     if sources and all(isinstance(item, str | os.PathLike) for item in sources):
-        return read_pictures([Path(item) for item in sources if not isinstance(item, Tensor)],
-                             image_size)  # fmt: skip
+        paths = [Path(str(item)) for item in sources]
+        return read_pictures(paths, reading, on_unreadable)[0]
     return checked(channels_first(stacked([as_tensor(item) for item in sources], what), what), what)
+
+
+def _warn(error: UnreadableError) -> None:
+    warnings.warn(str(error), stacklevel=2)
 
 
 def as_tensor(source: object) -> Tensor:
@@ -115,22 +150,129 @@ def find_pictures(folder: Path) -> list[Path]:
     return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
 
 
-def read_pictures(paths: Sequence[Path], image_size: int) -> Tensor:
-    """uint8 (n, 3, m, m) from files."""
-    pictures = [read_picture(path, image_size) for path in paths]
-    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous()
+def read_pictures(
+    paths: Sequence[Path],
+    reading: Reading,
+    on_unreadable: Callable[[UnreadableError], None] | None = None,
+) -> tuple[Tensor, list[Path]]:
+    """uint8 (n, 3, m, m) from files, and the files they come from.
+
+    A file that can't be read is handed to `on_unreadable`, and left out; without it, raised.
+    """
+    kept, pictures = [], []
+    for path, picture in decoded(paths, reading):
+        if isinstance(picture, UnreadableError):
+            if on_unreadable is None:
+                raise picture
+            on_unreadable(picture)
+        else:
+            kept.append(path)
+            pictures.append(picture)
+    if not pictures:
+        raise ValueError(f"none of the {len(paths)} files could be read; look at the warnings")
+    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous(), kept
 
 
-def read_picture(path: Path, image_size: int) -> npt.NDArray[np.uint8]:
-    """One file as (m, m, 3): upright by its EXIF tag, RGB, stretched to a square."""
-    from PIL import Image, ImageOps, UnidentifiedImageError
+def decoded(
+    paths: Iterable[Path], reading: Reading
+) -> Iterator[tuple[Path, npt.NDArray[np.uint8] | UnreadableError]]:
+    """Each path with its picture, in order; decoded by threads a little ahead of the reader.
 
+    Pillow lets other threads run while it decodes and resizes: a network can work meanwhile.
+    At most LOOK_AHEAD pictures are in memory, however many paths there are.
+    """
+
+    def read(path: Path) -> npt.NDArray[np.uint8] | UnreadableError:
+        try:
+            return read_picture(path, reading)
+        except UnreadableError as error:
+            return error
+
+    todo = iter(paths)
+    with ThreadPoolExecutor(n_decoders()) as pool:
+        under_way = deque((path, pool.submit(read, path)) for path in islice(todo, LOOK_AHEAD))
+        try:
+            while under_way:
+                path, future = under_way.popleft()
+                picture = future.result()
+                under_way.extend((path, pool.submit(read, path)) for path in islice(todo, 1))
+                yield path, picture
+        finally:
+            for _, future in under_way:
+                future.cancel()
+
+
+def n_decoders() -> int:
+    return max(1, os.cpu_count() or 1)
+
+
+def read_picture(path: Path, reading: Reading) -> npt.NDArray[np.uint8]:
+    """One file as (m, m, 3): upright by its EXIF tag, RGB, resized to a square."""
+    from PIL import Image, ImageOps
+
+    m = reading.image_size
     try:
-        with Image.open(path) as picture:
-            upright = ImageOps.exif_transpose(picture)
-            square = upright.convert("RGB").resize((image_size, image_size), Image.Resampling.BOX)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a large or odd file: it is read or it isn't
+            with Image.open(path) as picture:
+                if reading.aspect == "stretch":
+                    picture.draft("RGB", (2 * m, 2 * m))  # decodes large JPEGs at a smaller scale
+                upright = ImageOps.exif_transpose(picture)
+                return np.asarray(squared(in_colour(upright), m, reading.aspect))
     except FileNotFoundError:
-        raise FileNotFoundError(f"no such picture: {str(path)!r}; check the path") from None
-    except UnidentifiedImageError:
-        raise ValueError(f"{str(path)!r} is not a picture; remove it from the list") from None
-    return np.asarray(square)
+        raise MissingError(path, "there is no such file") from None
+    except Exception as error:  # damaged files make decoders raise nearly anything
+        raise UnreadableError(path, reason(error)) from None
+
+
+def reason(error: Exception) -> str:
+    """Why a file could not be read, in a few words."""
+    from PIL import Image, UnidentifiedImageError
+
+    if isinstance(error, UnidentifiedImageError):
+        return "it is empty, or not a picture"
+    if isinstance(error, Image.DecompressionBombError):
+        return "it has too many pixels, as a decompression bomb would"
+    if isinstance(error, PermissionError):
+        return "no permission to read it"
+    return str(error) or type(error).__name__
+
+
+def in_colour(picture: "Image") -> "Image":
+    """RGB from any mode: 16-bit grey is scaled, transparency is put on white."""
+    from PIL import Image
+
+    if picture.mode in ("I", "F") or picture.mode.startswith("I;16"):
+        values = np.asarray(picture, dtype=np.float64)
+        top = 65535 if values.max() > 255 else 255 if values.max() > 1 else 1
+        picture = Image.fromarray(np.clip(values * (255 / top), 0, 255).astype(np.uint8))
+    if picture.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
+        transparent = picture.convert("RGBA")
+        white = Image.new("RGBA", picture.size, "white")
+        picture = Image.alpha_composite(white, transparent)
+    return picture.convert("RGB")
+
+
+def squared(picture: "Image", m: int, aspect: Aspect) -> "Image":
+    """m x m pixels: stretched, cropped to the middle square, or padded with its mean colour."""
+    from PIL import Image, ImageOps
+
+    bilinear = Image.Resampling.BILINEAR  # averages over the pixels that it shrinks
+    if aspect == "crop":
+        return ImageOps.fit(picture, (m, m), bilinear)
+    if aspect == "pad":
+        mean = picture.resize((1, 1), Image.Resampling.BOX).getpixel((0, 0))
+        return ImageOps.pad(picture, (m, m), bilinear, color=mean)  # type: ignore[arg-type]
+    return picture.resize((m, m), bilinear)
+
+
+def duplicates(one: Sequence[Path], other: Sequence[Path]) -> list[tuple[Path, Path]]:
+    """Pairs of files, one from each list, with the same content."""
+
+    def digest(path: Path) -> bytes:
+        return hashlib.sha256(path.read_bytes()).digest()
+
+    sizes = {path.stat().st_size for path in one} & {path.stat().st_size for path in other}
+    known = {digest(path): path for path in one if path.stat().st_size in sizes}
+    candidates = (path for path in other if path.stat().st_size in sizes)
+    return [(known[d], path) for path in candidates if (d := digest(path)) in known]

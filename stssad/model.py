@@ -1,9 +1,8 @@
 """STSSAD: the estimator. Several starts of Algorithm 1, the best chosen, pictures scored."""
 
 import inspect
-import math
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from . import augment, encoders, val_loss
+from .advice import advice
 from .augment import Augmentation, CutDiff
+from .candidate import Candidate, choose
 from .detector import Detector, Tensors
 from .encoders import ResNet18
 from .images import Pictures, as_images
 from .scoring import GaussianDensity
-from .settings import Settings
+from .settings import Reading, Settings
 from .starts import Event, Finished, Job, run_starts
 from .storage import (
+    on_device,
     read_json,
     read_tensors,
     with_prefix,
@@ -28,43 +30,17 @@ from .storage import (
     write_json,
     write_tensors,
 )
-from .threshold import cross_fitted_scores, threshold_for
-from .tuner import Record, smoothed
+from .threshold import (
+    contamination,
+    cross_fitted_scores,
+    held_out_split,
+    normal_share_above,
+    threshold_for,
+)
 from .val_loss import ValLoss, mean_distance_loss
 from .version import __version__
 
 MIN_TRAIN, MIN_POOL = 4, 2
-# A start whose L_trn ends above this share of ln 2 is hardly better than tossing a coin.
-COLLAPSED_SHARE = 0.9
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """What one start came to."""
-
-    start: int
-    initial: dict[str, float]
-    learned: dict[str, float]
-    a: list[float]
-    score_variance: float
-    best_iteration: int
-    train_loss: float  # L_trn and L_val around the best state, smoothed
-    val_loss: float
-    final_train_loss: float  # L_trn over the last iterations
-    warm_losses: list[float]
-    history: list[Record]
-    seconds: float
-
-    @property
-    def collapsed(self) -> bool:
-        """The augmentation has shrunk to the identity, or the detector never learned to see it."""
-        return max(self.train_loss, self.final_train_loss) > COLLAPSED_SHARE * math.log(2)
-
-
-def choose(candidates: list[Candidate]) -> int:
-    """The start with the largest score variance (Sec. 4.3); a collapsed one only if all are."""
-    learned = [c for c in candidates if not c.collapsed] or candidates
-    return max(learned, key=lambda c: c.score_variance).start
 
 
 class STSSAD:
@@ -99,22 +75,50 @@ class STSSAD:
         self.false_alarms = false_alarms
 
     def fit(
-        self, train: Pictures, unlabeled: Pictures, progress: Callable[[Event], None] | None = None
+        self,
+        train: Pictures,
+        unlabeled: Pictures,
+        progress: Callable[[Event], None] | None = None,
+        checkpoints: str | Path | None = None,
     ) -> "STSSAD":
-        """Tune on normal pictures and an unlabeled pool; `progress` is called as starts advance."""
+        """Tune on normal pictures and an unlabeled pool.
+
+        `progress` is called as starts advance. In the folder `checkpoints` each start keeps its
+        state: a fit that was stopped at any moment goes on from there, to the bit.
+        """
         self._resolve()
-        images = as_images(train, self.settings_.image_size, "train")
-        pool = as_images(unlabeled, self.settings_.image_size, "unlabeled")
+        images = as_images(train, self.settings_.reading, "train", strict=False)
+        pool = as_images(unlabeled, self.settings_.reading, "unlabeled", strict=False)
         check_counts(images, pool)
         self.image_size_ = images.shape[-1]
-        finished = run_starts(self._jobs(images, pool), self.jobs, progress)
-        self.candidates_ = [candidate(f, self.augmentation_, self.settings_) for f in finished]
+        kept, held = held_out_split(len(images), self.settings_.holdout_share, self.seed)
+        jobs = self._jobs(images[kept], pool, None if checkpoints is None else Path(checkpoints))
+        finished = run_starts(jobs, self.jobs, progress)
+        self.candidates_ = [Candidate.of(f, self.augmentation_, self.settings_) for f in finished]
         self.chosen_ = choose(self.candidates_)
         self.learned_ = self.candidates_[self.chosen_].learned
         self._keep(finished[self.chosen_])
+        self.train_index_, self.held_out_index_ = kept.numpy(), held.numpy()
         self.decision_scores_ = self.decision_function(pool)
-        self.labels_ = (self.decision_scores_ > self.threshold_).astype(int)
+        self._calibrate(images[held], finished[self.chosen_].Z_trn)
         return self
+
+    def _calibrate(self, held_out: Tensor, Z_trn: Tensor) -> None:
+        """The threshold and all else that rests on the scores of normal pictures."""
+        if len(held_out):
+            self.normal_scores_ = self.decision_function(held_out)
+        else:
+            self.normal_scores_ = cross_fitted_scores(Z_trn, seed=self.seed)
+        self._decide()
+        self.warnings_ = advice(
+            self.candidates_, self.chosen_, len(self.decision_scores_), len(self.normal_scores_)
+        )
+
+    def _decide(self) -> None:
+        floor = self.density_.least
+        self.threshold_ = threshold_for(self.normal_scores_, self.false_alarms, floor)
+        self.labels_ = (self.decision_scores_ > self.threshold_).astype(int)
+        self.contamination_ = contamination(self.decision_scores_, self.normal_scores_)
 
     def _resolve(self) -> None:
         """Fill in what was left to us. Here, not in the constructor, which only stores."""
@@ -123,7 +127,7 @@ class STSSAD:
         default = self.encoder is None
         self.encoder_ = ResNet18(self.settings_.width) if default else self.encoder
 
-    def _jobs(self, train: Tensor, pool: Tensor) -> list[Job]:
+    def _jobs(self, train: Tensor, pool: Tensor, checkpoints: Path | None) -> list[Job]:
         assert self.encoder_ is not None
         return [
             Job(
@@ -137,6 +141,7 @@ class STSSAD:
                 val_loss=self.val_loss,
                 seed=self.seed,
                 device=self.device,
+                checkpoints=checkpoints,
             )
             for k, a in enumerate(self.augmentation_.initial_values())
         ]
@@ -144,9 +149,12 @@ class STSSAD:
     def _keep(self, chosen: Finished) -> None:
         self.theta_, self.buffers_ = chosen.best.theta, chosen.best.buffers
         self.density_ = chosen.density
-        normal_scores = cross_fitted_scores(chosen.Z_trn, seed=self.seed)
-        self.threshold_ = threshold_for(normal_scores, self.false_alarms)
         self._build()
+
+    @property
+    def reading_(self) -> Reading:
+        """How files are read for this model: as they were read for the fit."""
+        return replace(self.settings_.reading, image_size=self.image_size_)
 
     def _build(self) -> None:
         assert self.encoder_ is not None
@@ -156,7 +164,7 @@ class STSSAD:
         """The chosen detector's embeddings (n, d)."""
         if not hasattr(self, "density_"):
             raise ValueError("this STSSAD has not been fitted; call fit(train, unlabeled) first")
-        pictures = as_images(images, self.image_size_, "images")
+        pictures = as_images(images, self.reading_, "images")
         check_size(pictures, self.image_size_)
         return self.detector_.embed_all(self.theta_, self.buffers_, pictures)
 
@@ -169,6 +177,10 @@ class STSSAD:
     def predict(self, images: Pictures) -> npt.NDArray[np.int64]:
         """(n,) of 0 and 1, 1 = anomaly."""
         return (self.decision_function(images) > self.threshold_).astype(np.int64)
+
+    def normal_share_above(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """For each score the share of normal pictures that score as high or higher (n,)."""
+        return normal_share_above(scores, self.normal_scores_)
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments, as scikit-learn expects them."""
@@ -200,6 +212,9 @@ class STSSAD:
             "density.mean": self.density_.mean,
             "density.cholesky": self.density_.cholesky,
             "decision_scores": torch.from_numpy(self.decision_scores_),
+            "normal_scores": torch.from_numpy(self.normal_scores_),
+            "train_index": torch.from_numpy(self.train_index_),
+            "held_out_index": torch.from_numpy(self.held_out_index_),
         }
 
     def _facts(self) -> dict[str, Any]:
@@ -213,6 +228,8 @@ class STSSAD:
             "false_alarms": self.false_alarms,
             "image_size": self.image_size_,
             "threshold": self.threshold_,
+            "contamination": asdict(self.contamination_),
+            "warnings": self.warnings_,
             "chosen": self.chosen_,
             "learned": self.learned_,
             "candidates": [asdict(c) for c in self.candidates_],
@@ -252,14 +269,17 @@ class STSSAD:
     def _restore(self, facts: dict[str, Any], tensors: Tensors) -> None:
         self._resolve()
         self.image_size_ = facts["image_size"]
-        self.threshold_ = facts["threshold"]
+        self.warnings_ = facts["warnings"]
         self.chosen_, self.learned_ = facts["chosen"], facts["learned"]
-        self.candidates_ = [restored_candidate(c) for c in facts["candidates"]]
+        self.candidates_ = [Candidate.from_json(c) for c in facts["candidates"]]
         self.theta_ = on_device(without_prefix("theta", tensors), self.device)
         self.buffers_ = on_device(without_prefix("buffers", tensors), self.device)
         self.density_ = GaussianDensity(tensors["density.mean"], tensors["density.cholesky"])
         self.decision_scores_ = tensors["decision_scores"].numpy()
-        self.labels_ = (self.decision_scores_ > self.threshold_).astype(int)
+        self.normal_scores_ = tensors["normal_scores"].numpy()
+        self.train_index_ = tensors["train_index"].numpy()
+        self.held_out_index_ = tensors["held_out_index"].numpy()
+        self._decide()
         self._build()
 
 
@@ -292,32 +312,6 @@ def check_size(images: Tensor, image_size: int) -> None:
             f"this model was fitted to pictures of {image_size} pixels, got {images.shape[-1]}; "
             "resize them"
         )
-
-
-def candidate(finished: Finished, augmentation: Augmentation, settings: Settings) -> Candidate:
-    best = finished.best
-    return Candidate(
-        start=finished.start,
-        initial=augmentation.describe(finished.initial_a),
-        learned=augmentation.describe(best.a),
-        a=best.a.tolist(),
-        score_variance=finished.score_variance,
-        best_iteration=best.iteration,
-        train_loss=best.train_loss,
-        val_loss=best.loss - best.train_loss,
-        final_train_loss=smoothed(finished.history, settings.smoothing)[0],
-        warm_losses=finished.warm_losses,
-        history=finished.history,
-        seconds=finished.seconds,
-    )
-
-
-def restored_candidate(facts: dict[str, Any]) -> Candidate:
-    return Candidate(**{**facts, "history": [Record(**r) for r in facts["history"]]})
-
-
-def on_device(tensors: Tensors, device: str) -> Tensors:
-    return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
 def encoder_config(encoder: nn.Module | None) -> dict[str, Any]:

@@ -33,15 +33,20 @@ class GaussianDensity:
         self.cholesky = torch.linalg.cholesky(covariance + floor * torch.eye(len(covariance)))
         return self
 
+    @property
+    def least(self) -> float:
+        """The score of the Gaussian's centre, below which there is none."""
+        assert self.cholesky is not None
+        log_det = 2 * self.cholesky.diagonal().log().sum()
+        return float((log_det + len(self.cholesky) * math.log(2 * math.pi)) / 2)
+
     def score(self, Z: Tensor) -> Tensor:
         """Scores (n,) in float64 of embeddings (n, d)."""
         if self.mean is None or self.cholesky is None:
             raise ValueError("this GaussianDensity has not been fitted; call fit(Z) first")
         centered = Z.detach().cpu().double() - self.mean
         whitened: Tensor = torch.linalg.solve_triangular(self.cholesky, centered.T, upper=False)
-        log_det = 2 * self.cholesky.diagonal().log().sum()
-        constant = (log_det + len(self.mean) * math.log(2 * math.pi)) / 2
-        return whitened.square().sum(dim=0) / 2 + constant
+        return whitened.square().sum(dim=0) / 2 + self.least
 
 
 def score_variance(scores: Tensor) -> float:

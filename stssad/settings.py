@@ -1,47 +1,82 @@
-"""All that can be set about one start of the tuner, with the paper's choices by name."""
+"""All that can be set about one start of the tuner, with the paper's choices by name.
 
-from dataclasses import dataclass, fields, replace
-from typing import Any
+Imports nothing heavy: the command line makes its flags from it.
+"""
 
-from .hypergradient import Mode
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, get_args
+
+Aspect = Literal["stretch", "crop", "pad"]
+Mode = Literal["exact", "finite_difference", "first_order"]
+
+MAY_BE_ZERO = ("holdout_share", "momentum", "weight_decay", "warm_start_epochs")
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How files become pictures: their size, and what to do where they aren't square."""
+
+    image_size: int
+    aspect: Aspect = "stretch"
+
+
+def setting(default: Any, words: str) -> Any:
+    """A field with its explanation, which is also the help text of its flag."""
+    return field(default=default, metadata={"words": words})
 
 
 @dataclass(frozen=True)
 class Settings:
     """The defaults are the paper's for MVTec AD (Appendix C); variants by `dataclasses.replace`."""
 
-    image_size: int = 256  # pixels; pictures read from files are resized to it
-    width: int = 64  # of the ResNet-18 that is built when no encoder is passed
+    image_size: int = setting(256, "pixels; pictures read from files are resized to it")
+    aspect: Aspect = setting("stretch", "of files that aren't square: stretch, crop or pad")
+    width: int = setting(64, "of the ResNet-18 that is built when no encoder is given")
 
-    batch_size: int = 32  # normal pictures in a mini-batch of L_trn
-    augmented_ratio: float = 1.0  # γ = |D_aug| / |D_trn|
-    theta_step_size: float = 0.03  # α, at the start of its cosine schedule
-    momentum: float = 0.9
-    weight_decay: float = 3e-5
+    holdout_share: float = setting(
+        0.0, "of the normal pictures, kept from training to set the threshold"
+    )
+    batch_size: int = setting(32, "normal pictures in a mini-batch of L_trn")
+    augmented_ratio: float = setting(1.0, "augmented for each normal picture there (γ)")
+    theta_step_size: float = setting(0.03, "of SGD on the detector (α), on a cosine schedule")
+    momentum: float = setting(0.9, "of SGD on the detector")
+    weight_decay: float = setting(3e-5, "of SGD on the detector")
 
-    warm_start_epochs: int = 20  # of training at the initial `a`, before tuning begins
-    theta_updates: int = 1  # for each update of `a`
-    max_iterations: int = 500  # updates of `a`
-    a_step_size: float = 0.05  # β, of Adam on the unconstrained `a`; a cosine schedule too
-    hypergradient: Mode = "exact"
+    warm_start_epochs: int = setting(20, "of training at the initial a, before tuning begins")
+    theta_updates: int = setting(1, "of the detector for each update of a")
+    max_iterations: int = setting(500, "updates of a at most")
+    a_step_size: float = setting(0.05, "of Adam on a (β), on a cosine schedule")
+    hypergradient: Mode = setting("exact", "exact, finite_difference or first_order")
 
-    val_train_samples: int = 256  # training pictures in each computation of L_val
-    val_augmented_samples: int = 256
-    val_pool_samples: int | None = None  # None: the whole pool
-    chunk_size: int = 64  # pictures embedded at a time in L_val; memory, not the result
+    val_train_samples: int = setting(256, "training pictures in each computation of L_val")
+    val_augmented_samples: int = setting(256, "augmented pictures in each computation of L_val")
+    val_pool_samples: int | None = setting(None, "pool pictures there; all of them if not given")
+    chunk_size: int = setting(64, "pictures embedded at a time in L_val; memory, not the result")
 
-    smoothing: int = 10  # iterations over which L_trn + L_val is averaged to judge a state
-    patience: int = 50  # iterations without a better average before a start stops
-    threads: int = 1  # of each start; sums differ in the last bits between thread counts
+    smoothing: int = setting(10, "iterations over which L_trn + L_val is averaged")
+    patience: int = setting(50, "iterations without a better average before a start stops")
+    threads: int = setting(1, "of each start; sums differ in the last bits between thread counts")
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            value = getattr(self, field.name)
+        for name, allowed in (("aspect", Aspect), ("hypergradient", Mode)):
+            if getattr(self, name) not in get_args(allowed):
+                words = ", ".join(get_args(allowed))
+                raise ValueError(f"Settings.{name} is {getattr(self, name)!r}; use {words}")
+        for f in fields(self):
+            value = getattr(self, f.name)
             if isinstance(value, str) or value is None:
                 continue
-            low = 0 if field.name in ("momentum", "weight_decay", "warm_start_epochs") else None
-            if value < 0 or (value == 0 and low is None):
-                raise ValueError(f"Settings.{field.name} must be positive, got {value}")
+            if value < 0 or (value == 0 and f.name not in MAY_BE_ZERO):
+                raise ValueError(f"Settings.{f.name} must be positive, got {value}")
+        if self.holdout_share >= 0.9:
+            raise ValueError(
+                f"Settings.holdout_share must leave something to train on, got {self.holdout_share}"
+            )
+
+    @property
+    def reading(self) -> Reading:
+        """How picture files are read."""
+        return Reading(self.image_size, self.aspect)
 
     @classmethod
     def paper_mvtec(cls, **changes: Any) -> "Settings":
@@ -66,6 +101,7 @@ class Settings:
         quick = cls(
             image_size=64,
             width=16,
+            holdout_share=0.2,
             warm_start_epochs=40,
             max_iterations=60,
             a_step_size=0.25,

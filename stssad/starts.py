@@ -1,22 +1,33 @@
 """One start of Algorithm 1 from beginning to end, and several of them, one by one or at once."""
 
+import hashlib
 import os
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from .augment import Augmentation
+from .checkpoint import read_checkpoint, write_checkpoint
 from .detector import Detector
 from .scoring import GaussianDensity, score_variance
 from .settings import Settings
-from .tuner import Best, Record, TunerState, initial_state, tune, warm_start
+from .tuner import (
+    Best,
+    Record,
+    TunerState,
+    has_settled,
+    initial_state,
+    tune,
+    warm_start,
+)
 from .val_loss import ValLoss
 
 
@@ -34,6 +45,18 @@ class Job:
     val_loss: ValLoss
     seed: int
     device: str
+    checkpoints: Path | None = None  # a folder where the start keeps its state as it goes
+
+    @property
+    def fingerprint(self) -> str:
+        """Differs where the result would."""
+        digest = hashlib.sha256()
+        words = (asdict(self.settings), self.seed, self.start, self.initial_a.tolist())
+        for text in (*words, type(self.augmentation), vars(self.augmentation), self.encoder):
+            digest.update(str(text).encode())
+        for images in (self.train, self.pool):
+            digest.update(images.numpy().tobytes())
+        return digest.hexdigest()
 
     @property
     def own_seed(self) -> int:
@@ -63,11 +86,16 @@ class Finished:
     history: list[Record]
     density: GaussianDensity
     Z_trn: Tensor
-    score_variance: float
+    pool_scores: Tensor
     seconds: float
+
+    @property
+    def score_variance(self) -> float:
+        return score_variance(self.pool_scores)
 
 
 Notify = Callable[[Event], None]
+CHECKPOINT_EVERY = 5  # warm-start epochs, or iterations
 
 
 @contextmanager
@@ -85,14 +113,11 @@ def run_start(job: Job, notify: Notify | None = None) -> Finished:
     """Warm start, Algorithm 1, and the score variance of its best state on the pool."""
     began = time.perf_counter()
     settings = job.settings
-
-    def progress(state: TunerState) -> None:
-        if notify is not None:
-            notify(event(job, state))
-
     with torch_threads(settings.threads):
         detector = Detector(job.encoder, job.train.shape[-1], job.device)
-        state = initial_state(detector, job.initial_a, job.own_seed)
+        keeper = Keeper(job, notify)
+        state = keeper.kept(detector) or initial_state(detector, job.initial_a, job.own_seed)
+        progress = keeper.advance
         warm_start(detector, job.augmentation, job.train, state, settings, progress)
         tune(
             detector, job.augmentation, job.train, job.pool, state, settings, job.val_loss,
@@ -102,7 +127,7 @@ def run_start(job: Job, notify: Notify | None = None) -> Finished:
         theta, buffers = state.best.theta, state.best.buffers
         Z_trn = detector.embed_all(theta, buffers, job.train)
         density = GaussianDensity().fit(Z_trn)
-        scores = density.score(detector.embed_all(theta, buffers, job.pool))
+        pool_scores = density.score(detector.embed_all(theta, buffers, job.pool))
     return Finished(
         start=job.start,
         initial_a=job.initial_a,
@@ -111,9 +136,33 @@ def run_start(job: Job, notify: Notify | None = None) -> Finished:
         history=state.history,
         density=density,
         Z_trn=Z_trn,
-        score_variance=score_variance(scores),
+        pool_scores=pool_scores,
         seconds=time.perf_counter() - began,
     )
+
+
+class Keeper:
+    """Tells of a start's progress, and keeps its state every few steps and at its end."""
+
+    def __init__(self, job: Job, notify: Notify | None) -> None:
+        self.job, self.notify = job, notify
+        self.path = job.checkpoints and job.checkpoints / f"start-{job.start + 1}.safetensors"
+        self.fingerprint = job.fingerprint if self.path else ""
+
+    def kept(self, detector: Detector) -> TunerState | None:
+        """The state to go on from, if one was kept."""
+        if self.path is None:
+            return None
+        return read_checkpoint(self.path, self.fingerprint, detector.device)
+
+    def advance(self, state: TunerState) -> None:
+        settings = self.job.settings
+        n_steps = len(state.warm_losses) + len(state.history)
+        ended = len(state.history) == settings.max_iterations or has_settled(state, settings)
+        if self.path is not None and (n_steps % CHECKPOINT_EVERY == 0 or ended):
+            write_checkpoint(self.path, state, self.fingerprint)
+        if self.notify is not None:
+            self.notify(event(self.job, state))
 
 
 def event(job: Job, state: TunerState) -> Event:

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor
 
 
@@ -34,12 +35,16 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None
+) -> None:
     from safetensors.torch import save_file
 
+    # A copy of each: safetensors refuses tensors that share memory, as a best state may.
+    plain = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        save_file({name: t.detach().cpu().contiguous() for name, t in tensors.items()}, aside)
+        save_file(plain, aside, metadata)
         os.replace(aside, path)
     finally:
         aside.unlink(missing_ok=True)
@@ -49,6 +54,10 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     return load_file(path)
+
+
+def on_device(tensors: Mapping[str, Tensor], device: str | torch.device) -> dict[str, Tensor]:
+    return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
 def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

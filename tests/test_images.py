@@ -8,6 +8,7 @@ import torch
 from PIL import Image
 
 from stssad.images import as_images
+from stssad.settings import Reading
 
 
 def save(
@@ -19,18 +20,23 @@ def save(
 
 def test_float_tensors_pass_through() -> None:
     images = torch.rand(3, 3, 8, 8)
-    assert torch.equal(as_images(images, 64, "train"), images)
+    assert torch.equal(as_images(images, Reading(64), "train"), images)
 
 
 def test_uint8_arrays_become_channels_first() -> None:
     array = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), dtype=np.uint8)
-    images = as_images(array, 64, "train")
+    images = as_images(array, Reading(64), "train")
     assert images.dtype == torch.uint8 and images.shape == (3, 3, 8, 8)
     assert torch.equal(images[1, 2], torch.from_numpy(array[1, :, :, 2]))
 
 
 def test_a_list_of_pictures_is_stacked() -> None:
-    assert as_images([torch.rand(3, 8, 8) for _ in range(5)], 64, "train").shape == (5, 3, 8, 8)
+    assert as_images([torch.rand(3, 8, 8) for _ in range(5)], Reading(64), "train").shape == (
+        5,
+        3,
+        8,
+        8,
+    )
 
 
 def test_a_folder_is_searched_below_in_a_stable_order(tmp_path: Path) -> None:
@@ -40,24 +46,24 @@ def test_a_folder_is_searched_below_in_a_stable_order(tmp_path: Path) -> None:
     save(tmp_path / ".hidden" / "x.png")
     save(tmp_path / ".x.png")
     (tmp_path / "notes.txt").write_text("no picture")
-    images = as_images(tmp_path, 8, "train")
+    images = as_images(tmp_path, Reading(8), "train")
     assert images.dtype == torch.uint8 and images.shape == (3, 3, 8, 8)
     brightest = images.float().mean((2, 3)).argmax(1).tolist()
     assert brightest == [0, 2, 1]  # a/1 is red, a/2 blue, b/ä green
-    assert torch.equal(as_images(str(tmp_path), 8, "train"), images)
+    assert torch.equal(as_images(str(tmp_path), Reading(8), "train"), images)
 
 
 def test_a_list_of_paths_keeps_its_order(tmp_path: Path) -> None:
     save(tmp_path / "1.png", color=(255, 0, 0))
     save(tmp_path / "2.png", color=(0, 0, 255))
-    images = as_images([tmp_path / "2.png", str(tmp_path / "1.png")], 8, "train")
+    images = as_images([tmp_path / "2.png", str(tmp_path / "1.png")], Reading(8), "train")
     assert images[:, 0, 0, 0].tolist() == [0, 255]
 
 
 def test_grey_and_transparent_files_become_three_channels(tmp_path: Path) -> None:
     Image.new("L", (9, 9), 77).save(tmp_path / "grey.png")
     Image.new("RGBA", (9, 9), (77, 77, 77, 255)).save(tmp_path / "rgba.png")
-    assert (as_images(tmp_path, 8, "train") == 77).all()
+    assert (as_images(tmp_path, Reading(8), "train") == 77).all()
 
 
 @pytest.mark.parametrize(
@@ -81,24 +87,24 @@ def test_grey_and_transparent_files_become_three_channels(tmp_path: Path) -> Non
 )
 def test_bad_pictures_are_refused_in_words(source: torch.Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        as_images(source, 8, "train")
+        as_images(source, Reading(8), "train")
 
 
 def test_a_thing_that_is_no_picture_is_refused() -> None:
     with pytest.raises(TypeError, match="got dict; pass a tensor"):
-        as_images([{}], 8, "train")  # type: ignore[list-item]
+        as_images([{}], Reading(8), "train")  # type: ignore[list-item]
 
 
 def test_wrong_paths_are_named(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"no such folder: '.*nowhere'; check the path"):
-        as_images(tmp_path / "nowhere", 8, "train")
+        as_images(tmp_path / "nowhere", Reading(8), "train")
     with pytest.raises(FileNotFoundError, match=r"no such picture: '.*gone.png'; check the path"):
-        as_images([tmp_path / "gone.png"], 8, "train")
+        as_images([tmp_path / "gone.png"], Reading(8), "train")
     (tmp_path / "file.png").write_text("not a picture")
     with pytest.raises(NotADirectoryError, match=r"file.png' is a file, not a folder; pass its"):
-        as_images(tmp_path / "file.png", 8, "train")
-    with pytest.raises(ValueError, match=r"file.png' is not a picture; remove it"):
-        as_images(tmp_path, 8, "train")
+        as_images(tmp_path / "file.png", Reading(8), "train")
+    with pytest.raises(ValueError, match=r"file.png': it is empty, or not a picture; repair"):
+        as_images(tmp_path, Reading(8), "train")
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"no pictures in '.*empty'; it is searched"):
-        as_images(tmp_path / "empty", 8, "train")
+        as_images(tmp_path / "empty", Reading(8), "train")

@@ -16,7 +16,7 @@ from torch import nn
 
 import stssad
 from stssad import STSSAD, Candidate, CutDiff, ResNet18, Rotation, Settings
-from stssad.model import choose
+from stssad.candidate import choose
 from stssad.starts import Event
 from stssad.val_loss import mmd_loss
 
@@ -61,7 +61,7 @@ def test_chosen_start_has_the_largest_score_variance_of_those_that_learned(model
 
 def candidate(start: int, variance: float, best_loss: float, last_loss: float) -> Candidate:
     """One whose L_trn was best_loss around its best state, and last_loss at the end."""
-    return Candidate(start, {}, {}, [], variance, 0, best_loss, 1.0, last_loss, [], [], 0.0)
+    return Candidate(start, {}, {}, [], variance, [], 0, best_loss, 1.0, last_loss, [], [], 0.0)
 
 
 def test_a_collapsed_start_is_chosen_only_if_all_are() -> None:

@@ -204,7 +204,9 @@ def test_presets_are_the_appendix() -> None:
     assert Settings.quick(width=8).width == 8
 
 
-@pytest.mark.parametrize("name", [f.name for f in fields(Settings) if f.name != "hypergradient"])
+@pytest.mark.parametrize(
+    "name", [f.name for f in fields(Settings) if f.name not in ("hypergradient", "aspect")]
+)
 def test_negative_settings_are_refused_by_name(name: str) -> None:
     with pytest.raises(ValueError, match=f"Settings.{name} must be"):
         Settings(**{name: -1})

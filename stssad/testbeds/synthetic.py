@@ -46,7 +46,7 @@ def planted_patch(
     aspect: float = 1.0,
     texture: str = "gravel",
     image_size: int = 64,
-    n_train: int = 192,
+    n_train: int = 240,
     n_pool: int = 128,
     contamination: float = 0.5,
     seed: int = 0,

@@ -1,0 +1,66 @@
+"""What one start came to, and the choice between several."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from .augment import Augmentation
+from .settings import Settings
+from .starts import Finished
+from .tuner import Record, smoothed
+
+# A start whose L_trn ends above this share of ln 2 is hardly better than tossing a coin.
+COLLAPSED_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """What one start came to."""
+
+    start: int
+    initial: dict[str, float]
+    learned: dict[str, float]
+    a: list[float]
+    score_variance: float
+    pool_scores: list[float]
+    best_iteration: int
+    train_loss: float  # L_trn and L_val around the best state, smoothed
+    val_loss: float
+    final_train_loss: float  # L_trn over the last iterations
+    warm_losses: list[float]
+    history: list[Record]
+    seconds: float
+
+    @property
+    def collapsed(self) -> bool:
+        """The augmentation has shrunk to the identity, or the detector never learned to see it."""
+        return max(self.train_loss, self.final_train_loss) > COLLAPSED_SHARE * math.log(2)
+
+    @staticmethod
+    def of(finished: Finished, augmentation: Augmentation, settings: Settings) -> "Candidate":
+        best = finished.best
+        return Candidate(
+            start=finished.start,
+            initial=augmentation.describe(finished.initial_a),
+            learned=augmentation.describe(best.a),
+            a=best.a.tolist(),
+            score_variance=finished.score_variance,
+            pool_scores=finished.pool_scores.tolist(),
+            best_iteration=best.iteration,
+            train_loss=best.train_loss,
+            val_loss=best.loss - best.train_loss,
+            final_train_loss=smoothed(finished.history, settings.smoothing)[0],
+            warm_losses=finished.warm_losses,
+            history=finished.history,
+            seconds=finished.seconds,
+        )
+
+    @staticmethod
+    def from_json(facts: dict[str, Any]) -> "Candidate":
+        return Candidate(**{**facts, "history": [Record(**r) for r in facts["history"]]})
+
+
+def choose(candidates: list[Candidate]) -> int:
+    """The start with the largest score variance (Sec. 4.3); a collapsed one only if all are."""
+    learned = [c for c in candidates if not c.collapsed] or candidates
+    return max(learned, key=lambda c: c.score_variance).start

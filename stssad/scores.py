@@ -1,0 +1,107 @@
+"""Scores of any number of files: streamed from disk through the detector into CSV or JSON."""
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+import torch
+
+from .detector import EMBEDDING_CHUNK
+from .images import UnreadableError, decoded, find_pictures
+from .model import STSSAD
+
+
+@dataclass(frozen=True)
+class Row:
+    """One picture's result; the first three names are those of anomalib."""
+
+    image_path: str
+    pred_score: float
+    pred_label: int
+    normal_share_above: float  # of normal pictures, the share that scores as high or higher
+
+
+def rows(model: STSSAD, paths: Iterable[Path | str], images: torch.Tensor) -> Iterator[Row]:
+    """The results of pictures in memory."""
+    scores = model.decision_function(images)
+    yield from _rows(model, paths, scores)
+
+
+def _rows(model: STSSAD, paths: Iterable[Path | str], scores: np.ndarray) -> Iterator[Row]:  # type: ignore[type-arg]
+    shares = model.normal_share_above(scores)
+    for path, score, share in zip(paths, scores, shares, strict=True):
+        yield Row(str(path), float(score), int(score > model.threshold_), float(share))
+
+
+def score_files(
+    model: STSSAD, paths: Iterable[Path], on_unreadable: Callable[[UnreadableError], None] | None
+) -> Iterator[Row]:
+    """The results of files, in order and in constant memory; unreadable ones are handed over.
+
+    Without `on_unreadable` the first one is raised.
+    """
+    names: list[Path] = []
+    pictures: list[np.ndarray] = []  # type: ignore[type-arg]
+
+    def flush() -> Iterator[Row]:
+        images = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
+        yield from rows(model, names, images)
+        names.clear()
+        pictures.clear()
+
+    for path, picture in decoded(paths, model.reading_):
+        if isinstance(picture, UnreadableError):
+            if on_unreadable is None:
+                raise picture
+            on_unreadable(picture)
+            continue
+        names.append(path)
+        pictures.append(picture)
+        if len(pictures) == EMBEDDING_CHUNK:
+            yield from flush()
+    if pictures:
+        yield from flush()
+
+
+def listed_paths(source: str) -> Iterable[Path]:
+    """Files of a folder; or those named, a line each, by a list file or by standard input (-)."""
+    if source == "-":
+        return _paths_in(sys.stdin)
+    path = Path(source)
+    if path.is_file():
+        return _paths_in(path.read_text(encoding="utf-8").splitlines())
+    return find_pictures(path)
+
+
+def _paths_in(lines: Iterable[str]) -> Iterator[Path]:
+    return (Path(line.rstrip("\r\n")) for line in lines if line.strip())
+
+
+def write_rows(results: Iterable[Row], file: TextIO, form: str) -> int:
+    """As CSV or as one JSON list, a row at a time; returns how many."""
+    write = _write_json if form == "json" else _write_csv
+    return write(results, file)
+
+
+def _write_csv(results: Iterable[Row], file: TextIO) -> int:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([f.name for f in fields(Row)])
+    n = 0
+    for n, row in enumerate(results, start=1):  # noqa: B007
+        writer.writerow([row.image_path, repr(row.pred_score), row.pred_label,
+                         f"{row.normal_share_above:.6g}"])  # fmt: skip
+    return n
+
+
+def _write_json(results: Iterable[Row], file: TextIO) -> int:
+    n = 0
+    file.write("[")
+    for n, row in enumerate(results, start=1):
+        file.write(("" if n == 1 else ",") + "\n" + json.dumps(asdict(row), ensure_ascii=False))
+    file.write("\n]\n")
+    return n
