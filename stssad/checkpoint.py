@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError, safe_open
+from safetensors import SafetensorError
 from torch import Tensor
 
-from .storage import on_device, with_prefix, without_prefix, write_tensors
+from .storage import on_device, read_tensors_and_facts, with_prefix, without_prefix, write_tensors
 from .tuner import Best, Record, TunerState
 
 
@@ -53,7 +53,7 @@ def read_checkpoint(path: Path, fingerprint: str, device: torch.device) -> Tuner
     if not path.is_file():
         return None
     try:
-        tensors, facts = _read(path)
+        tensors, facts = read_tensors_and_facts(path)
     except (SafetensorError, KeyError, json.JSONDecodeError) as error:
         raise ValueError(
             f"{str(path)!r} is damaged ({error}); delete it to begin that start anew"
@@ -78,12 +78,6 @@ def read_checkpoint(path: Path, fingerprint: str, device: torch.device) -> Tuner
         history=[Record(**r) for r in facts["history"]],
         best=_best(facts["best"], tensors),
     )
-
-
-def _read(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    with safe_open(path, "pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}
-        return tensors, json.loads(file.metadata()["facts"])
 
 
 def _best(facts: list[Any] | None, tensors: dict[str, Tensor]) -> Best | None:

@@ -1,15 +1,38 @@
 """The command line: words to objects, one call, and the result in words."""
 
+import inspect
+import os
+import shlex
 import sys
-from typing import Annotated
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+
+from .settings import Settings
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .images import UnreadableError
+    from .model import STSSAD
+
+PRESETS = {
+    "quick": Settings.quick,
+    "paper_mvtec": Settings.paper_mvtec,
+    "paper_svhn": Settings.paper_svhn,
+}
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Finds anomalous pictures without any labels, and tunes itself to the kind of anomaly.",
+    epilog="Three commands: fit --normal good/ --unlabeled pile/ --out runs/bolt; "
+    "score runs/bolt new/ --out scores.csv; report runs/bolt.",
 )
 
 
@@ -24,25 +47,263 @@ def root(
         raise typer.Exit
 
 
+def with_settings(command: Callable[..., None]) -> Callable[..., None]:
+    """The command with a flag for each of the settings, handed to it as `changes`."""
+    own = inspect.signature(command)
+    flags = [
+        inspect.Parameter(
+            f.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
+            annotation=Annotated[
+                flag_type(f.type),
+                typer.Option(help=f.metadata["words"], rich_help_panel="Settings"),
+            ],
+        )
+        for f in fields(Settings)
+    ]
+
+    def called(**words: Any) -> None:
+        changes = {f.name: words.pop(f.name) for f in fields(Settings)}
+        given = {name: value for name, value in changes.items() if value is not None}
+        command(**words, changes=given)
+
+    kept = [
+        p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for p in own.parameters.values()
+        if p.name != "changes"
+    ]
+    called.__signature__ = own.replace(parameters=[*kept, *flags])  # type: ignore[attr-defined]
+    called.__doc__, called.__name__ = command.__doc__, command.__name__
+    return called
+
+
+def flag_type(kind: Any) -> Any:
+    """A setting's type as a flag's, which may be left out."""
+    return {int: int | None, float: float | None, int | None: int | None}.get(kind, str | None)
+
+
+@app.command()
+@with_settings
+def fit(
+    normal: Annotated[Path, typer.Option(help="Folder of normal pictures.")],
+    unlabeled: Annotated[Path, typer.Option(help="Folder of unlabeled pictures, the pool.")],
+    out: Annotated[Path, typer.Option(help="Folder for the run, made if need be.")],
+    preset: Annotated[str, typer.Option(help="quick, paper_mvtec or paper_svhn.")] = "quick",
+    settings: Annotated[
+        Path | None, typer.Option(help="TOML file of settings; flags win over it.")
+    ] = None,
+    augmentation: Annotated[
+        Literal["cutdiff", "rotation"], typer.Option(help="What is tuned.")
+    ] = "cutdiff",
+    encoder: Annotated[
+        Literal["resnet18"], typer.Option(help="What embeds the pictures: from scratch.")
+    ] = "resnet18",
+    false_alarms: Annotated[
+        float, typer.Option(help="Share of normal pictures that may be called anomalies.")
+    ] = 0.01,
+    seed: Annotated[int, typer.Option(help="Fixes everything.")] = 0,
+    jobs: Annotated[int, typer.Option(help="Starts at once; 0: one for each core.")] = 0,
+    device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at a file that can't be read.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    changes: Any = None,
+) -> None:
+    """Tune a detector on normal and unlabeled pictures."""
+    from . import runs
+    from .augment import CutDiff, Rotation
+    from .encoders import ResNet18
+    from .progress import FitProgress
+
+    console = make_console(quiet)
+    check_device(device)
+    if not 0 < false_alarms < 1:
+        raise ValueError(f"--false-alarms must lie between 0 and 1, got {false_alarms}")
+    chosen = chosen_settings(preset, settings, changes)
+    request = runs.Request(
+        normal=normal,
+        unlabeled=unlabeled,
+        out=out,
+        augmentation={"cutdiff": CutDiff, "rotation": Rotation}[augmentation](),
+        encoder={"resnet18": ResNet18}[encoder](chosen.width),
+        settings=chosen,
+        seed=seed,
+        jobs=jobs or os.cpu_count() or 1,
+        device=device,
+        false_alarms=false_alarms,
+        strict=strict,
+    )
+    if resume and runs.is_finished(out):
+        console.print(f"the run in {out} is finished; nothing to do")
+        return
+    console.print(f"reading pictures of {normal} and {unlabeled}")
+    inputs = runs.read_inputs(request, warn)
+    say_unreadable(len(inputs.unreadable))
+    runs.prepare(request, resume, command_line())
+    with going_on_later(out), FitProgress(console) as progress:
+        n, n_pool = len(inputs.train), len(inputs.pool)
+        console.print(f"{n} normal and {n_pool} unlabeled pictures; tuning")
+        model = runs.fit(request, inputs, progress)
+    say_result(console, model, out)
+
+
+def make_console(quiet: bool) -> "Console":
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True, quiet=quiet, markup=False)
+
+
+def chosen_settings(preset: str, file: Path | None, changes: dict[str, Any]) -> Settings:
+    """A preset, changed by a file, changed by flags."""
+    if preset not in PRESETS:
+        raise ValueError(f"unknown preset {preset!r}; use {', '.join(PRESETS)}")
+    return PRESETS[preset](**{**(read_toml(file) if file else {}), **changes})
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Settings from a TOML file, their names checked."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"no such file: {str(path)!r}; check the path") from None
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"{str(path)!r} is not TOML: {error}") from None
+    known = {f.name for f in fields(Settings)}
+    for name in content:
+        if name not in known:
+            raise ValueError(
+                f"{str(path)!r} sets {name!r}, which is no setting; there are "
+                f"{', '.join(sorted(known))}"
+            )
+    return content
+
+
+def check_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        short = str(error).splitlines()[0]
+        raise ValueError(f"--device {device} can't be used here: {short}; use cpu") from None
+
+
+def command_line() -> str:
+    return shlex.join(["stssad", *sys.argv[1:]])
+
+
+def warn(error: "UnreadableError") -> None:
+    typer.echo(f"stssad: warning: {error}", err=True)
+
+
+def say_unreadable(n: int) -> None:
+    if n:
+        typer.echo(f"stssad: warning: {n} file(s) could not be read and were left out", err=True)
+
+
+@contextmanager
+def going_on_later(out: Path) -> Iterator[None]:
+    """Ctrl-C leaves a run that can go on, and says so."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        again = command_line() if "--resume" in sys.argv else f"{command_line()} --resume"
+        typer.echo(f"\nstopped; {out} keeps what was done. To go on:\n  {again}", err=True)
+        raise typer.Exit(130) from None
+
+
+def say_result(console: "Console", model: "STSSAD", out: Path) -> None:
+    from .report.page import finding
+
+    for warning in model.warnings_:
+        typer.echo(f"stssad: warning: {warning}", err=True)
+    console.print(finding(model))
+    console.print(f"report: {out / 'report.html'}\nscores of the pool: {out / 'scores.csv'}")
+
+
+@app.command()
+def score(
+    run: Annotated[Path, typer.Argument(help="Folder that `stssad fit` wrote.")],
+    pictures: Annotated[str, typer.Argument(help="Folder, list file (a path a line), or -.")],
+    out: Annotated[Path | None, typer.Option(help="File to write; else standard output.")] = None,
+    format: Annotated[Literal["csv", "json"], typer.Option(help="Of the output.")] = "csv",
+    device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at a file that can't be read.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Score pictures with a fitted model: file, score, label, share of normal ones above."""
+    from .model import STSSAD
+    from .progress import CountProgress
+    from .scores import listed_paths, score_files, write_rows
+    from .storage import replacing
+
+    check_device(device)
+    model = STSSAD.load(run, device=device)
+    unreadable = 0
+
+    def on_unreadable(error: "UnreadableError") -> None:
+        nonlocal unreadable
+        unreadable += 1
+        warn(error)
+
+    paths = listed_paths(pictures)
+    results = score_files(model, paths, None if strict else on_unreadable)
+    if out is None:
+        n = write_rows(results, sys.stdout, format)
+    else:
+        total = len(paths) if isinstance(paths, list) else None
+        with replacing(out) as file, CountProgress(make_console(quiet), total) as progress:
+            n = write_rows(progress.counting(results), file, format)
+    say_unreadable(unreadable)
+    if n == 0:
+        raise ValueError(f"no picture of {pictures!r} could be read; look at the warnings")
+    if out is not None:
+        make_console(quiet).print(f"{n} pictures scored: {out}")
+
+
+@app.command()
+def report(
+    run: Annotated[Path, typer.Argument(help="Folder that `stssad fit` wrote.")],
+) -> None:
+    """Build the page of a run again."""
+    from .model import STSSAD
+    from .report import Material, write_report
+    from .storage import read_json
+
+    model = STSSAD.load(run)
+    material = Material.load(run)
+    path = write_report(run, model, material, read_json(run / "environment.json"))
+    typer.echo(f"report: {path}")
+
+
 @app.command()
 def demo(
     seed: Annotated[int, typer.Option(help="Fixes everything, the planted patch included.")] = 0,
     texture: Annotated[str, typer.Option(help="brick, grass or gravel.")] = "grass",
     jobs: Annotated[int, typer.Option(help="Starts that run at once.")] = 2,
+    out: Annotated[Path, typer.Option(help="Folder for the page.")] = Path("runs/demo"),
 ) -> None:
     """Plant a dark patch of unknown size in texture pictures, and learn its size without labels."""
-    from rich.console import Console
-
     from .demo import run_demo
-    from .progress import FitProgress, in_words
+    from .progress import FitProgress
+    from .words import in_words
 
-    console = Console(highlight=False, soft_wrap=True)
+    console = make_console(False)
     console.print(
         "240 normal crops of a texture, and 128 unlabeled ones, some with a dark patch.\n"
         "How many and how large, the program isn't told. It tunes from four starts:"
     )
     with FitProgress(console) as progress:
-        result = run_demo(seed, texture, jobs, progress)
+        result = run_demo(out, command_line(), seed, texture, jobs, progress)
     model = result.model
     for c in model.candidates_:
         mark = "chosen" if c.start == model.chosen_ else "collapsed" if c.collapsed else ""
@@ -54,8 +315,10 @@ def demo(
     console.print(
         f"planted patch: area {100 * result.planted_area:.3g} %, aspect 1.00 ({share})\n"
         f"learned patch: {in_words(model.learned_)}\n"
+        f"estimate of the share: {model.contamination_.in_words()}\n"
         f"AUC on the pool: {result.auc:.3f}\n"
-        f"time: {result.seconds:.0f} s"
+        f"time: {result.seconds:.0f} s\n"
+        f"report: {result.report}"
     )
 
 

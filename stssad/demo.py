@@ -3,10 +3,13 @@
 import math
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from .model import STSSAD
+from .report import gather, write_report
+from .runs import environment
 from .settings import Settings
 from .starts import Notify
 from .testbeds.synthetic import planted_patch
@@ -21,6 +24,7 @@ class Demonstration:
     model: STSSAD
     auc: float
     seconds: float
+    report: Path
 
 
 def hidden_area(seed: int) -> float:
@@ -31,13 +35,29 @@ def hidden_area(seed: int) -> float:
 
 
 def run_demo(
-    seed: int = 0, texture: str = "grass", jobs: int = 2, progress: Notify | None = None
+    out: Path,
+    command: str = "stssad demo",
+    seed: int = 0,
+    texture: str = "grass",
+    jobs: int = 2,
+    progress: Notify | None = None,
 ) -> Demonstration:
-    """Plant, tune from the paper's four starts, choose, score."""
+    """Plant, tune from the paper's four starts, choose, score, and write the page into `out`."""
     began = time.perf_counter()
     area, contamination = hidden_area(seed), 0.5
     task = planted_patch(area, texture=texture, contamination=contamination, seed=seed)
     model = STSSAD(settings=Settings.quick(), seed=seed, jobs=jobs)
     model.fit(task.train, task.pool, progress)  # sees no labels, and not the area
     auc = task.auc(model.decision_function(task.test))
-    return Demonstration(area, contamination, model, auc, time.perf_counter() - began)
+    seconds = time.perf_counter() - began
+    out.mkdir(parents=True, exist_ok=True)
+    facts = {
+        "title": f"Patches on {texture}",
+        "command": command,
+        "n_normal": len(task.train),
+        "n_unlabeled": len(task.pool),
+        "seconds": round(seconds, 1),
+        **environment(),
+    }
+    report = write_report(out, model, gather(model, task.train, task.pool), facts)
+    return Demonstration(area, contamination, model, auc, seconds, report)

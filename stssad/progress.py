@@ -1,7 +1,8 @@
 """Progress of a fit: a bar for each start on a terminal, a line now and then elsewhere."""
 
 import time
-from types import TracebackType
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -14,19 +15,9 @@ from rich.progress import (
 )
 
 from .starts import Event
+from .words import in_words
 
-
-def in_words(learned: dict[str, float]) -> str:
-    """{"area": 0.04, "aspect": 1.0} as "area 4.00 %, aspect 1.00"."""
-    words = []
-    for name, value in learned.items():
-        if name == "area":
-            words.append(f"area {100 * value:.3g} %")
-        elif name.endswith("_deg"):
-            words.append(f"{name.removesuffix('_deg')} {value:.0f}°")
-        else:
-            words.append(f"{name} {value:.2f}")
-    return ", ".join(words)
+T = TypeVar("T")
 
 
 def losses_in_words(event: Event) -> str:
@@ -58,12 +49,7 @@ class FitProgress:
             self.bars.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.console.is_terminal:
             self.bars.stop()
 
@@ -84,3 +70,40 @@ class FitProgress:
             total=event.n_most,
             words=losses_in_words(event),
         )
+
+
+class CountProgress:
+    """Counts what passes through; a bar on a terminal, a line now and then elsewhere."""
+
+    def __init__(
+        self, console: Console, total: int | None, seconds_between_lines: float = 10
+    ) -> None:
+        self.console, self.total, self.pause = console, total, seconds_between_lines
+        self.bar = Progress(
+            TextColumn("scoring"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+
+    def __enter__(self) -> "CountProgress":
+        if self.console.is_terminal:
+            self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.console.is_terminal:
+            self.bar.stop()
+
+    def counting(self, items: Iterable[T]) -> Iterator[T]:
+        task = self.bar.add_task("", total=self.total)
+        last = time.monotonic()
+        for n, item in enumerate(items, start=1):
+            yield item
+            if self.console.is_terminal:
+                self.bar.update(task, completed=n)
+            elif time.monotonic() - last >= self.pause:
+                last = time.monotonic()
+                self.console.print(f"{n} of {self.total or '?'} pictures scored")

@@ -32,7 +32,7 @@ def rows(model: STSSAD, paths: Iterable[Path | str], images: torch.Tensor) -> It
     yield from _rows(model, paths, scores)
 
 
-def _rows(model: STSSAD, paths: Iterable[Path | str], scores: np.ndarray) -> Iterator[Row]:  # type: ignore[type-arg]
+def _rows(model: STSSAD, paths: Iterable[Path | str], scores: np.ndarray) -> Iterator[Row]:
     shares = model.normal_share_above(scores)
     for path, score, share in zip(paths, scores, shares, strict=True):
         yield Row(str(path), float(score), int(score > model.threshold_), float(share))
@@ -46,7 +46,7 @@ def score_files(
     Without `on_unreadable` the first one is raised.
     """
     names: list[Path] = []
-    pictures: list[np.ndarray] = []  # type: ignore[type-arg]
+    pictures: list[np.ndarray] = []
 
     def flush() -> Iterator[Row]:
         images = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)

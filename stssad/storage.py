@@ -5,29 +5,38 @@ Each file is written aside and renamed, so that a file that is there is whole.
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor
 
 
-def write_text(path: Path, text: str) -> None:
-    """Replace a file in one step."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+@contextmanager
+def aside(path: Path) -> Iterator[Path]:
+    """A name to write to, which takes the place of `path` in one step if all goes well."""
+    other = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(aside, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
+        yield other
+        os.replace(other, path)
     finally:
-        aside.unlink(missing_ok=True)
+        other.unlink(missing_ok=True)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[TextIO]:
+    """A text file that takes the place of `path` when it is closed."""
+    with aside(path) as other, open(other, "w", encoding="utf-8", newline="") as file:
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    write_text(path, json.dumps(content, indent=1, allow_nan=True) + "\n")
+    with replacing(path) as file:
+        file.write(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -42,18 +51,23 @@ def write_tensors(
 
     # A copy of each: safetensors refuses tensors that share memory, as a best state may.
     plain = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        save_file(plain, aside, metadata)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with aside(path) as other:
+        save_file(plain, other, metadata)
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
     return load_file(path)
+
+
+def read_tensors_and_facts(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a file, and the JSON that was written with them as `facts`."""
+    from safetensors import safe_open
+
+    with safe_open(path, "pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}
+        return tensors, json.loads(file.metadata()["facts"])
 
 
 def on_device(tensors: Mapping[str, Tensor], device: str | torch.device) -> dict[str, Tensor]:

@@ -19,7 +19,8 @@ __all__ = ["Augmentation", "CutDiff", "CutOut", "CutPaste", "Rotation"]
 class Augmentation(Protocol):
     """What the tuner asks of an augmentation. A new one is one new file beside this one.
 
-    It may also have `speeds`, a number for each entry of `a` by which its steps are multiplied.
+    It may also have `speeds`, a number for each entry of `a` by which its steps are multiplied, and
+    a `noun` that says what it draws.
     """
 
     @property

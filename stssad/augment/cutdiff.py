@@ -54,6 +54,7 @@ class CutDiff:
     """A dark elliptic patch of learnable area, aspect and angle, at a random place."""
 
     names = ("log_area", "log_ratio", "angle")
+    noun = "a dark patch"
 
     def __init__(
         self, areas: Sequence[float] = (0.0001, 0.001, 0.01, 0.1), shape_speed: float = 0.1

@@ -31,6 +31,7 @@ class Rotation:
     the detector may learn instead of the content, which `border` and `reflection` avoid."""
 
     names = ("angle",)
+    noun = "a rotation"
 
     def __init__(self, padding: Padding = "zeros") -> None:
         self.padding = padding

@@ -1,0 +1,156 @@
+"""Small charts as inline SVG, coloured by the page's style sheet: light, dark and on paper."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from html import escape
+
+WIDTH, HEIGHT = 420, 240
+LEFT, RIGHT, TOP, BOTTOM = 52, 12, 10, 34
+
+
+@dataclass(frozen=True)
+class Line:
+    """One curve; `number` picks its colour, `bold` the chosen one."""
+
+    label: str
+    xs: Sequence[float]
+    ys: Sequence[float]
+    number: int
+    bold: bool = False
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From values to places along an axis of the chart, linear or logarithmic."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+    log: bool = False
+
+    @staticmethod
+    def over(values: Sequence[float], begin: float, end: float, log: bool = False) -> "Axis":
+        """An axis that holds all the finite values, with a little room."""
+        good = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
+        low, high = min(good), max(good)
+        if log:
+            return Axis(low / 1.15, high * 1.15, begin, end, True)
+        room = (high - low) * 0.05 or abs(high) * 0.1 or 1.0
+        return Axis(low - room, high + room, begin, end)
+
+    def place(self, value: float) -> float:
+        f: Callable[[float], float] = math.log if self.log else float
+        value = max(value, self.low) if self.log else value
+        share = (f(value) - f(self.low)) / (f(self.high) - f(self.low))
+        return round(self.begin + share * (self.end - self.begin), 1)
+
+    def ticks(self) -> list[float]:
+        return log_ticks(self.low, self.high) if self.log else linear_ticks(self.low, self.high)
+
+
+def linear_ticks(low: float, high: float, about: int = 5) -> list[float]:
+    step = 10 ** math.floor(math.log10((high - low) / about))
+    step = next(step * k for k in (1, 2, 5, 10) if (high - low) / (step * k) <= about)
+    return [k * step for k in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for steps in ((1,), (1, 3), (1, 2, 5)):
+        ticks = [k * 10.0**d for d in decades for k in steps if low <= k * 10.0**d <= high]
+        if len(ticks) >= 3:
+            return ticks
+    return ticks or [low, high]
+
+
+def number(value: float) -> str:
+    return f"{value:.0f}" if 1000 <= abs(value) < 1e5 else f"{value:.3g}"
+
+
+def frame(x: Axis, y: Axis, x_label: str, y_label: str, body: str, name: str) -> str:
+    """Grid, ticks and labels around the body."""
+    bottom = HEIGHT - BOTTOM
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(name)}">']
+    for tick in y.ticks():
+        at = y.place(tick)
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>')
+        parts.append(f'<text class="tick" x="{LEFT - 5}" y="{at + 3.5}" text-anchor="end">'
+                     f"{number(tick)}</text>")  # fmt: skip
+    for tick in x.ticks():
+        at = x.place(tick)
+        parts.append(f'<text class="tick" x="{at}" y="{bottom + 14}" text-anchor="middle">'
+                     f"{number(tick)}</text>")  # fmt: skip
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(
+        f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}"/>'
+    )
+    parts.append(f'<text class="label" x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">'
+                 f"{escape(x_label)}</text>")  # fmt: skip
+    parts.append(f'<text class="label" transform="translate(12 {bottom / 2}) rotate(-90)" '
+                 f'text-anchor="middle">{escape(y_label)}</text>')  # fmt: skip
+    return "".join([*parts, body, "</svg>"])
+
+
+def line_chart(lines: Sequence[Line], y_label: str, log: bool = False) -> str:
+    """Curves over iterations."""
+    x = Axis.over([v for s in lines for v in s.xs], LEFT, WIDTH - RIGHT)
+    y = Axis.over([v for s in lines for v in s.ys], HEIGHT - BOTTOM, TOP, log)
+    body = ""
+    for line in sorted(lines, key=lambda s: s.bold):
+        points = " ".join(
+            f"{x.place(a)},{y.place(b)}" for a, b in zip(line.xs, line.ys, strict=True)
+        )
+        kind = "curve bold" if line.bold else "curve"
+        body += (
+            f'<polyline class="{kind} c{line.number}" points="{points}">'
+            f"<title>{escape(line.label)}</title></polyline>"
+        )
+    return frame(x, y, "iteration", y_label, body, f"{y_label} over the iterations")
+
+
+def histogram(
+    groups: Sequence[tuple[str, Sequence[float]]], threshold: float, floor: float, n_bins: int = 32
+) -> str:
+    """Shares of scores, as distances above the least possible score, on a logarithmic axis."""
+    every = [max(v - floor, 1e-9) for _, values in groups for v in values]
+    x = Axis.over([*every, max(threshold - floor, 1e-9)], LEFT, WIDTH - RIGHT, log=True)
+    edges = [x.low * (x.high / x.low) ** (k / n_bins) for k in range(n_bins + 1)]
+    shares = []
+    for _, values in groups:
+        counts = [0] * n_bins
+        for v in values:
+            share = math.log(max(v - floor, x.low) / x.low) / math.log(x.high / x.low)
+            counts[min(n_bins - 1, max(0, int(share * n_bins)))] += 1
+        shares.append([c / max(1, len(values)) for c in counts])
+    y = Axis(0, max(map(max, shares)) * 1.05, HEIGHT - BOTTOM, TOP)
+    body = ""
+    for k, ((label, _), heights) in enumerate(zip(groups, shares, strict=True)):
+        for i, height in enumerate(heights):
+            if height:
+                left, right, top = x.place(edges[i]), x.place(edges[i + 1]), y.place(height)
+                body += (
+                    f'<rect class="bar b{k}" x="{left}" y="{top}" width="{right - left:.1f}" '
+                    f'height="{HEIGHT - BOTTOM - top:.1f}"><title>{escape(label)}: '
+                    f"{100 * height:.1f} %</title></rect>"
+                )
+    at = x.place(threshold - floor)
+    body += f'<line class="threshold" x1="{at}" x2="{at}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
+    label = "score above the least possible (log scale)"
+    return frame(x, y, label, "share of pictures", body, "histogram of scores")
+
+
+def scatter(points: Sequence[Sequence[float]], kinds: Sequence[int], names: Sequence[str]) -> str:
+    """Points in the plane, coloured by kind; the axes mean nothing and are left out."""
+    x = Axis.over([p[0] for p in points], 8, WIDTH - 8)
+    y = Axis.over([p[1] for p in points], HEIGHT + 40, 8)
+    dots = "".join(
+        f'<circle class="dot k{kind}" cx="{x.place(p[0])}" cy="{y.place(p[1])}" r="3.2">'
+        f"<title>{names[kind]}</title></circle>"
+        for p, kind in zip(points, kinds, strict=True)
+    )
+    return (
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT + 48}" role="img" aria-label="map of embeddings">'
+        f"{dots}</svg>"
+    )

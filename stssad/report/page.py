@@ -1,0 +1,177 @@
+"""The page: what was found, in words first, then everything it rests on."""
+
+import base64
+import io
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor
+
+from ..candidate import Candidate
+from ..model import STSSAD
+from ..storage import replacing
+from ..words import in_words
+from .charts import Line, histogram, line_chart, scatter
+from .material import KINDS, N_TOP, Material
+
+
+def write_report(folder: Path, model: STSSAD, material: Material, facts: dict[str, Any]) -> Path:
+    """report.html in the folder; `facts` is the content of environment.json."""
+    from jinja2 import Environment, PackageLoader
+
+    environment = Environment(loader=PackageLoader("stssad.report", "."), autoescape=True)
+    page = environment.get_template("page.html").render(content(model, material, facts))
+    with replacing(folder / "report.html") as file:
+        file.write(page)
+    return folder / "report.html"
+
+
+def content(model: STSSAD, material: Material, facts: dict[str, Any]) -> dict[str, Any]:
+    """Everything that the template fills in."""
+    gallery = cards(model, material)
+    return {
+        "title": title(facts),
+        "finding": finding(model),
+        "learned": in_words(model.learned_),
+        "noun": noun(model),
+        "warnings": model.warnings_,
+        "unreadable": facts.get("unreadable", []),
+        "normal": [data_uri(p) for p in material.normal],
+        "augmented": [data_uri(p) for p in material.augmented],
+        "strangest": gallery[: len(material.normal)],
+        "trajectories": trajectories(model.candidates_, model.chosen_),
+        "train_losses": losses(model.candidates_, model.chosen_, "train_loss", "L_trn"),
+        "val_losses": losses(model.candidates_, model.chosen_, "val_loss", "L_val"),
+        "starts": [start_row(c, model.chosen_) for c in model.candidates_],
+        "histogram": histogram(
+            [
+                ("held-out normal", model.normal_scores_.tolist()),
+                ("pool", model.decision_scores_.tolist()),
+            ],
+            model.threshold_,
+            model.density_.least,
+        ),
+        "threshold": f"{model.threshold_:.4g}",
+        "false_alarms": f"{100 * model.false_alarms:g} %",
+        "n_held_out": len(model.held_out_index_),
+        "n_normal_scores": len(model.normal_scores_),
+        "map": scatter(material.map.tolist(), material.map_kind.tolist(), KINDS),
+        "top": gallery[:N_TOP],
+        "bottom": gallery[N_TOP:],
+        "settings": settings_rows(model, facts),
+        "command": facts.get("command", ""),
+        "versions": versions(facts),
+    }
+
+
+def title(facts: dict[str, Any]) -> str:
+    return str(facts.get("title") or Path(facts.get("request", {}).get("unlabeled", "run")).name)
+
+
+def noun(model: STSSAD) -> str:
+    return str(getattr(model.augmentation_, "noun", type(model.augmentation_).__name__))
+
+
+def finding(model: STSSAD) -> str:
+    """What was found, in one or two sentences."""
+    n, flagged = len(model.decision_scores_), int(model.labels_.sum())
+    about = model.contamination_.in_words()
+    count = f"{flagged} of its {n} pictures score above the threshold"
+    if model.contamination_.looks_clean:
+        return f"{about[0].upper()}{about[1:]}; {count}."
+    kind = f"The augmentation that fits them best is {noun(model)} of {in_words(model.learned_)}."
+    if all(c.collapsed for c in model.candidates_):
+        kind = "No augmentation was found that resembles them."
+    return f"{about[0].upper()}{about[1:]}; {count}. {kind}"
+
+
+def cards(model: STSSAD, material: Material) -> list[dict[str, Any]]:
+    """The gallery's pictures, the most anomalous first."""
+    shares = model.normal_share_above(model.decision_scores_)
+    order = np.argsort(-model.decision_scores_, kind="stable").tolist()
+    rank = {index: place + 1 for place, index in enumerate(order)}
+    return [
+        {
+            "picture": data_uri(picture),
+            "name": Path(material.names[i]).name,
+            "path": material.names[i],
+            "rank": rank[i],
+            "score": f"{model.decision_scores_[i]:.4g}",
+            "share": f"{100 * shares[i]:.1f} %",
+            "flagged": bool(model.labels_[i]),
+        }
+        for picture, i in zip(material.ranked, material.ranked_index, strict=True)
+    ]
+
+
+def trajectories(candidates: list[Candidate], chosen: int) -> list[str]:
+    """A chart for each learned value, over the iterations of every start."""
+    charts = []
+    for name in candidates[0].learned:
+        lines = [
+            Line(f"start {c.start + 1}", [r.iteration for r in c.history],
+                 [r.learned[name] for r in c.history], c.start, c.start == chosen)
+            for c in candidates
+        ]  # fmt: skip
+        label = name.replace("_deg", " (degrees)")
+        charts.append(line_chart(lines, label, log=not name.endswith("_deg")))
+    return charts
+
+
+def losses(candidates: list[Candidate], chosen: int, name: str, label: str) -> str:
+    """L_trn or L_val of every start; iterations of the warm start are before 0."""
+    lines = []
+    for c in candidates:
+        before = c.warm_losses if name == "train_loss" else []
+        xs = [*range(-len(before), 0), *(r.iteration for r in c.history)]
+        ys = [*before, *(getattr(r, name) for r in c.history)]
+        lines.append(Line(f"start {c.start + 1}", xs, ys, c.start, c.start == chosen))
+    return line_chart(lines, label)
+
+
+def start_row(c: Candidate, chosen: int) -> dict[str, Any]:
+    return {
+        "number": c.start + 1,
+        "colour": c.start,
+        "initial": in_words(c.initial),
+        "learned": in_words(c.learned),
+        "train_loss": f"{c.train_loss:.3f}",
+        "val_loss": f"{c.val_loss:.3f}",
+        "iterations": f"{c.best_iteration + 1} of {len(c.history)}",
+        "variance": f"{c.score_variance:.3g}",
+        "seconds": f"{c.seconds:.0f}",
+        "chosen": c.start == chosen,
+        "collapsed": c.collapsed,
+    }
+
+
+def settings_rows(model: STSSAD, facts: dict[str, Any]) -> list[tuple[str, str]]:
+    from dataclasses import asdict
+
+    rows: list[tuple[str, Any]] = [
+        ("seed", model.seed),
+        ("augmentation", type(model.augmentation_).__name__),
+        ("encoder", type(model.encoder_).__name__),
+        ("normal pictures", facts.get("n_normal", "")),
+        ("unlabeled pictures", facts.get("n_unlabeled", "")),
+        ("seconds", facts.get("seconds", "")),
+        *asdict(model.settings_).items(),
+    ]
+    return [(name.replace("_", " "), str(value)) for name, value in rows]
+
+
+def versions(facts: dict[str, Any]) -> str:
+    packages = [f"{name} {version}" for name, version in facts.get("packages", {}).items()]
+    own = [f"stssad {facts.get('stssad', '')}", f"Python {facts.get('python', '')}"]
+    return ", ".join([*own, *packages])
+
+
+def data_uri(picture: Tensor) -> str:
+    """A picture (3, h, w) inside the page itself."""
+    from PIL import Image
+
+    pixels = picture.permute(1, 2, 0).contiguous().numpy()
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "JPEG", quality=88)
+    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
