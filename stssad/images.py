@@ -140,6 +140,7 @@ def find_pictures(folder: Path) -> list[Path]:
         path
         for path in folder.rglob("*")
         if path.suffix.lower() in SUFFIXES
+        and path.is_file()
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
     if not found:
@@ -267,12 +268,18 @@ def squared(picture: "Image", m: int, aspect: Aspect) -> "Image":
 
 
 def duplicates(one: Sequence[Path], other: Sequence[Path]) -> list[tuple[Path, Path]]:
-    """Pairs of files, one from each list, with the same content."""
+    """Pairs of files, one from each list, with the same content; empty files don't count."""
+    sizes = {path: path.stat().st_size for path in (*one, *other)}
+    shared = {sizes[path] for path in one} & {sizes[path] for path in other} - {0}
+    known = {digest(path): path for path in one if sizes[path] in shared}
+    known.pop(None, None)
+    found = ((digest(path), path) for path in other if sizes[path] in shared)
+    return [(known[key], path) for key, path in found if key in known]
 
-    def digest(path: Path) -> bytes:
+
+def digest(path: Path) -> bytes | None:
+    """Of a file's content; None where it may not be read, which is said when it is decoded."""
+    try:
         return hashlib.sha256(path.read_bytes()).digest()
-
-    sizes = {path.stat().st_size for path in one} & {path.stat().st_size for path in other}
-    known = {digest(path): path for path in one if path.stat().st_size in sizes}
-    candidates = (path for path in other if path.stat().st_size in sizes)
-    return [(known[d], path) for path in candidates if (d := digest(path)) in known]
+    except OSError:
+        return None

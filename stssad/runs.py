@@ -82,7 +82,8 @@ def prepare(request: Request, resume: bool, command: str) -> None:
     marker = out / "environment.json"
     if not marker.is_file():
         out.mkdir(parents=True, exist_ok=True)
-        write_json(marker, {"request": request.facts(), "command": command, **environment()})
+        facts = {"title": out.resolve().name, "command": command, "request": request.facts()}
+        write_json(marker, {**facts, **environment()})
     elif not resume:
         state = "a finished run" if is_finished(out) else "a run that was stopped"
         advice = "" if is_finished(out) else ", or go on with it by adding --resume"
@@ -156,7 +157,9 @@ def fit(request: Request, inputs: Inputs, notify: Notify | None = None) -> STSSA
     )
     checkpoints = request.out / "checkpoints"
     model.fit(inputs.train, inputs.pool, notify, checkpoints)
-    material = gather(model, inputs.train, inputs.pool, inputs.train_paths, inputs.pool_paths)
+    material = gather(
+        model, inputs.train, inputs.pool, inputs.train_paths, inputs.pool_paths, request.unlabeled
+    )
     finish(request, inputs, model, material, time.time() - began)
     shutil.rmtree(checkpoints, ignore_errors=True)
     return model

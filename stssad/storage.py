@@ -47,12 +47,14 @@ def read_json(path: Path) -> dict[str, Any]:
 def write_tensors(
     path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None
 ) -> None:
-    from safetensors.torch import save_file
+    from safetensors.torch import save
 
     # A copy of each: safetensors refuses tensors that share memory, as a best state may.
     plain = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
-    with aside(path) as other:
-        save_file(plain, other, metadata)
+    with aside(path) as other, open(other, "wb") as file:
+        file.write(save(plain, metadata))
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -62,6 +62,7 @@ def gather(
     pool: Tensor,
     train_paths: list[Path] | None = None,
     pool_paths: list[Path] | None = None,
+    pool_folder: Path = Path("."),
 ) -> Material:
     """From a fitted model and its pictures; with paths, pictures are shown larger than learned."""
     order = np.argsort(-model.decision_scores_, kind="stable")
@@ -73,9 +74,10 @@ def gather(
     a = torch.tensor(model.candidates_[model.chosen_].a)
     augmented = augment(model, normal, a, generator)
     map_, kinds = embedding_map(model, train[model.train_index_], pool, a, generator)
-    names = (
-        [str(p) for p in pool_paths] if pool_paths else [f"picture {i}" for i in range(len(pool))]
-    )
+    if pool_paths is None:
+        names = [f"picture {i}" for i in range(len(pool))]
+    else:
+        names = [path.relative_to(pool_folder).as_posix() for path in pool_paths]
     return Material(
         normal=normal,
         augmented=augmented,

@@ -31,7 +31,7 @@ def content(model: STSSAD, material: Material, facts: dict[str, Any]) -> dict[st
     """Everything that the template fills in."""
     gallery = cards(model, material)
     return {
-        "title": title(facts),
+        "title": facts["title"],
         "finding": finding(model),
         "learned": in_words(model.learned_),
         "noun": noun(model),
@@ -65,10 +65,6 @@ def content(model: STSSAD, material: Material, facts: dict[str, Any]) -> dict[st
     }
 
 
-def title(facts: dict[str, Any]) -> str:
-    return str(facts.get("title") or Path(facts.get("request", {}).get("unlabeled", "run")).name)
-
-
 def noun(model: STSSAD) -> str:
     return str(getattr(model.augmentation_, "noun", type(model.augmentation_).__name__))
 
@@ -94,8 +90,7 @@ def cards(model: STSSAD, material: Material) -> list[dict[str, Any]]:
     return [
         {
             "picture": data_uri(picture),
-            "name": Path(material.names[i]).name,
-            "path": material.names[i],
+            "name": material.names[i],
             "rank": rank[i],
             "score": f"{model.decision_scores_[i]:.4g}",
             "share": f"{100 * shares[i]:.1f} %",
