@@ -18,7 +18,7 @@ demo: $(STAMP)
 	$(BIN)/stssad demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest -m slow

@@ -108,3 +108,71 @@ def test_wrong_paths_are_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(ValueError, match=r"no pictures in '.*empty'; it is searched"):
         as_images(tmp_path / "empty", Reading(8), "train")
+
+
+GRADIENT = np.linspace(0, 255, 64).astype(np.uint8)[None].repeat(64, 0)  # dark left, bright right
+
+
+@pytest.mark.parametrize("suffix", ["png", "jpg", "jpeg", "bmp", "tif", "tiff", "webp", "PNG"])
+def test_every_kind_of_file_is_read(tmp_path: Path, suffix: str) -> None:
+    Image.fromarray(GRADIENT).convert("RGB").save(tmp_path / f"x.{suffix}")
+    image = as_images(tmp_path, Reading(16), "train")[0].float()
+    wanted = torch.linspace(8, 247, 16)
+    assert (image.mean((0, 1)) - wanted).abs().max() < 8
+
+
+@pytest.mark.parametrize("mode", ["L", "LA", "P", "RGBA", "CMYK", "1", "I;16", "I", "F"])
+def test_every_mode_gives_the_same_picture(tmp_path: Path, mode: str) -> None:
+    grey = Image.fromarray(GRADIENT)
+    if mode == "I;16":
+        picture = Image.fromarray(GRADIENT.astype(np.uint16) * 257)
+    elif mode == "I":
+        picture = Image.fromarray(GRADIENT.astype(np.int32) * 257)
+    elif mode == "F":
+        picture = Image.fromarray(GRADIENT.astype(np.float32) / 255)
+    else:
+        picture = grey.convert(mode)
+    picture.save(tmp_path / "x.tif")
+    image = as_images(tmp_path, Reading(16), "train")[0].float()
+    tolerance = 40 if mode == "1" else 6  # black and white are dithered
+    assert (image.mean((0, 1)) - torch.linspace(8, 247, 16)).abs().max() < tolerance
+
+
+def test_transparent_pixels_become_white(tmp_path: Path) -> None:
+    Image.new("RGBA", (9, 9), (200, 0, 0, 0)).save(tmp_path / "rgba.png")
+    palette = Image.new("P", (9, 9), 0)
+    palette.putpalette([200, 0, 0])
+    palette.save(tmp_path / "palette.png", transparency=0)
+    assert (as_images(tmp_path, Reading(8), "train") == 255).all()
+
+
+def test_exif_orientation_is_obeyed(tmp_path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # turn by 90 degrees clockwise to see it upright
+    Image.fromarray(GRADIENT).convert("RGB").save(tmp_path / "x.jpg", exif=exif)
+    image = as_images(tmp_path, Reading(16), "train")[0].float()
+    assert image[:, 0].mean() < 30 and image[:, -1].mean() > 225  # dark top, bright bottom
+
+
+@pytest.mark.parametrize("aspect,left,middle", [("stretch", 0, 1), ("crop", 1, 1), ("pad", 0, 1)])
+def test_aspect_policies(tmp_path: Path, aspect: str, left: int, middle: int) -> None:
+    """A wide picture, black but for a white square in its middle."""
+    pixels = np.zeros((40, 120, 3), np.uint8)
+    pixels[:, 36:84] = 255
+    Image.fromarray(pixels).save(tmp_path / "wide.png")
+    image = as_images(tmp_path, Reading(12, aspect), "train")[0, 0].float() / 255  # type: ignore[arg-type]
+    assert image[6, 0].item() == pytest.approx(left, abs=0.1)
+    assert image[6, 6].item() == pytest.approx(middle, abs=0.1)
+    if aspect == "pad":
+        assert image[0].tolist() == pytest.approx([1 / 3] * 12, abs=0.1)  # its mean colour
+
+
+def test_python_warns_of_unreadable_files_when_fitting_and_refuses_them_when_scoring(
+    tmp_path: Path,
+) -> None:
+    save(tmp_path / "1.png")
+    (tmp_path / "2.png").touch()
+    with pytest.warns(UserWarning, match="2.png': it is empty, or not a picture"):
+        assert len(as_images(tmp_path, Reading(8), "train", strict=False)) == 1
+    with pytest.raises(ValueError, match=r"2\.png"):
+        as_images(tmp_path, Reading(8), "images")

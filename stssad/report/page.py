@@ -52,7 +52,7 @@ def content(model: STSSAD, material: Material, facts: dict[str, Any]) -> dict[st
             model.threshold_,
             model.density_.least,
         ),
-        "threshold": f"{model.threshold_:.4g}",
+        "threshold": readable(model.threshold_),
         "false_alarms": f"{100 * model.false_alarms:g} %",
         "n_held_out": len(model.held_out_index_),
         "n_normal_scores": len(model.normal_scores_),
@@ -92,7 +92,7 @@ def cards(model: STSSAD, material: Material) -> list[dict[str, Any]]:
             "picture": data_uri(picture),
             "name": material.names[i],
             "rank": rank[i],
-            "score": f"{model.decision_scores_[i]:.4g}",
+            "score": readable(model.decision_scores_[i]),
             "share": f"{100 * shares[i]:.1f} %",
             "flagged": bool(model.labels_[i]),
         }
@@ -160,6 +160,10 @@ def versions(facts: dict[str, Any]) -> str:
     packages = [f"{name} {version}" for name, version in facts.get("packages", {}).items()]
     own = [f"stssad {facts.get('stssad', '')}", f"Python {facts.get('python', '')}"]
     return ", ".join([*own, *packages])
+
+
+def readable(score: float) -> str:
+    return f"{score:,.0f}" if abs(score) >= 1000 else f"{score:.4g}"
 
 
 def data_uri(picture: Tensor) -> str:
