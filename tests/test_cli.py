@@ -36,9 +36,9 @@ def test_a_wrong_word_is_one_sentence_and_exit_code_2() -> None:
 
 
 @pytest.mark.slow
-def test_demo_finds_the_planted_patch_in_under_three_minutes() -> None:
+def test_demo_finds_the_planted_patch_in_under_three_minutes(tmp_path: Path) -> None:
     began = time.monotonic()
-    done = run("demo")
+    done = run("demo", "--out", str(tmp_path / "demo"))
     assert done.returncode == 0, done.stderr
     assert time.monotonic() - began < 180
     lines = {key: value for key, _, value in (x.partition(": ") for x in done.stdout.splitlines())}
@@ -48,4 +48,5 @@ def test_demo_finds_the_planted_patch_in_under_three_minutes() -> None:
     )
     assert 1 / 2.5 < learned / planted < 2.5
     assert float(lines["AUC on the pool"]) >= 0.99
+    assert (tmp_path / "demo" / "report.html").is_file()
     assert done.stdout.count("start 1 ") + done.stdout.count("start 2 ") >= 2  # progress was shown
