@@ -102,8 +102,11 @@ def _validation_gradients(
 
     Embed all without a graph; take dL_val/dZ from the small matrix Z; run the chunks again with
     that as the outer gradient. Exact, because BatchNorm is in eval mode: no picture sees another.
+    What fits into one chunk is embedded only once, with its graph.
     """
     theta = {name: p.detach().requires_grad_(second_order) for name, p in theta.items()}
+    if len(sample.train) + len(sample.sources) + len(sample.pool) <= chunk_size:
+        return _gradients_at_once(detector, theta, buffers, a, sample, augmentation, val_loss)
 
     def augment(rows: slice) -> Tensor:
         return augmentation(sample.sources[rows], a, sample.noise[rows])
@@ -130,6 +133,29 @@ def _validation_gradients(
     for rows in _chunks(len(sample.sources), chunk_size):
         Z = detector.embed(theta, buffers, augment(rows))
         direct = direct + _accumulate(v, theta, Z, dZ_aug[rows], a)
+    return loss.detach(), direct.detach(), v
+
+
+def _gradients_at_once(
+    detector: Detector,
+    theta: Tensors,
+    buffers: Tensors,
+    a: Tensor,
+    sample: ValSample,
+    augmentation: Augmentation,
+    val_loss: ValLoss,
+) -> tuple[Tensor, Tensor, Tensors]:
+    """The same for a sample that fits into memory with its graph."""
+    augmented = augmentation(sample.sources, a, sample.noise)
+    sizes = [len(sample.train), len(augmented), len(sample.pool)]
+    Z = detector.embed(theta, buffers, torch.cat([sample.train, augmented, sample.pool]))
+    loss = val_loss(*torch.split(Z, sizes))
+    tuned = {name: p for name, p in theta.items() if p.requires_grad}
+    direct, *gradients = grad(loss, [a, *tuned.values()], allow_unused=True)
+    v = {
+        name: torch.zeros_like(p) if g is None else g
+        for (name, p), g in zip(tuned.items(), gradients, strict=True)
+    }
     return loss.detach(), direct.detach(), v
 
 

@@ -108,6 +108,7 @@ class Settings:
             val_train_samples=192,
             val_augmented_samples=16,
             val_pool_samples=32,
+            chunk_size=256,
             smoothing=20,
             patience=30,
         )

@@ -57,7 +57,7 @@ class Step:
         sets = (self.sample.train, augmented, self.sample.pool)
         return loss(*(self.detector.embed(theta, buffers, images) for images in sets))
 
-    def gradient(self, mode: Mode = "exact", chunk_size: int = 64) -> Hypergradient:
+    def gradient(self, mode: Mode = "exact", chunk_size: int = 4) -> Hypergradient:
         theta_next, buffers_next = self.train(self.a)
         return hypergradient(
             self.detector, self.theta, theta_next, buffers_next, self.a, self.batch, self.sample,
