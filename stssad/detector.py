@@ -5,7 +5,7 @@ returned, never kept in the modules: the tuner differentiates through them, and 
 """
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import torch
 import torch.nn.functional as F
@@ -122,7 +122,7 @@ class Detector:
         """Embeddings of any number of pictures, uint8 or float, a chunk at a time, on the CPU."""
         chunks = [
             self.embed(theta, buffers, as_floats(chunk, self.device)).cpu()
-            for chunk in split(images, EMBEDDING_CHUNK)
+            for chunk in torch.split(images, EMBEDDING_CHUNK)
         ]
         return torch.cat(chunks)
 
@@ -131,8 +131,3 @@ def as_floats(images: Tensor, device: torch.device) -> Tensor:
     """Pictures as float in [0, 1] on the device; they are stored as uint8 where they were so."""
     images = images.to(device)
     return images.float() / 255 if images.dtype == torch.uint8 else images
-
-
-def split(images: Tensor, size: int) -> Iterator[Tensor]:
-    """Chunks of at most `size` rows."""
-    yield from torch.split(images, size)

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd import grad
 
 from .augment import Augmentation
-from .detector import Detector, Tensors, split
+from .detector import Detector, Tensors, as_floats
 from .settings import Mode
 from .val_loss import ValLoss
 
@@ -32,7 +32,10 @@ class TrainBatch:
 
 @dataclass(frozen=True)
 class ValSample:
-    """What L_val sees: training pictures, those to be augmented with their noise, the pool."""
+    """What L_val sees: training pictures, those to be augmented with their noise, the pool.
+
+    Pictures as they are stored, uint8 or float: a chunk at a time is made float, on the device.
+    """
 
     train: Tensor
     sources: Tensor
@@ -108,8 +111,11 @@ def _validation_gradients(
     if len(sample.train) + len(sample.sources) + len(sample.pool) <= chunk_size:
         return _gradients_at_once(detector, theta, buffers, a, sample, augmentation, val_loss)
 
+    def floats(images: Tensor) -> Tensor:
+        return as_floats(images, detector.device)
+
     def augment(rows: slice) -> Tensor:
-        return augmentation(sample.sources[rows], a, sample.noise[rows])
+        return augmentation(floats(sample.sources[rows]), a, sample.noise[rows])
 
     with torch.no_grad():
         Z_trn = _embed_chunks(detector, theta, buffers, sample.train, chunk_size)
@@ -128,7 +134,9 @@ def _validation_gradients(
     if second_order:
         for images, dZ in ((sample.train, dZ_trn), (sample.pool, dZ_val)):
             for rows in _chunks(len(images), chunk_size):
-                _accumulate(v, theta, detector.embed(theta, buffers, images[rows]), dZ[rows])
+                _accumulate(
+                    v, theta, detector.embed(theta, buffers, floats(images[rows])), dZ[rows]
+                )
     direct = torch.zeros_like(a)
     for rows in _chunks(len(sample.sources), chunk_size):
         Z = detector.embed(theta, buffers, augment(rows))
@@ -146,9 +154,12 @@ def _gradients_at_once(
     val_loss: ValLoss,
 ) -> tuple[Tensor, Tensor, Tensors]:
     """The same for a sample that fits into memory with its graph."""
-    augmented = augmentation(sample.sources, a, sample.noise)
-    sizes = [len(sample.train), len(augmented), len(sample.pool)]
-    Z = detector.embed(theta, buffers, torch.cat([sample.train, augmented, sample.pool]))
+    train, sources, pool = (
+        as_floats(images, detector.device) for images in (sample.train, sample.sources, sample.pool)
+    )
+    augmented = augmentation(sources, a, sample.noise)
+    Z = detector.embed(theta, buffers, torch.cat([train, augmented, pool]))
+    sizes = [len(train), len(augmented), len(pool)]
     loss = val_loss(*torch.split(Z, sizes))
     tuned = {name: p for name, p in theta.items() if p.requires_grad}
     direct, *gradients = grad(loss, [a, *tuned.values()], allow_unused=True)
@@ -166,7 +177,12 @@ def _chunks(n: int, size: int) -> list[slice]:
 def _embed_chunks(
     detector: Detector, theta: Tensors, buffers: Tensors, images: Tensor, size: int
 ) -> Tensor:
-    return torch.cat([detector.embed(theta, buffers, chunk) for chunk in split(images, size)])
+    return torch.cat(
+        [
+            detector.embed(theta, buffers, as_floats(chunk, detector.device))
+            for chunk in torch.split(images, size)
+        ]
+    )
 
 
 def _accumulate(

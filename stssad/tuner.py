@@ -150,11 +150,12 @@ def draw_sample(
     """What L_val is computed on: fresh samples in every iteration."""
     index = random_index(len(train), settings.val_train_samples, generator)
     n_augmented = settings.val_augmented_samples
-    drawn = draw_batch(train, index, augmentation, n_augmented, generator, device)
+    sources = train[index[torch.arange(n_augmented) % len(index)]]
+    noise = augmentation.draw(n_augmented, generator).to(device)
     chosen = pool
     if settings.val_pool_samples is not None and settings.val_pool_samples < len(pool):
         chosen = pool[random_index(len(pool), settings.val_pool_samples, generator)]
-    return ValSample(drawn.normal, drawn.sources, drawn.noise, as_floats(chosen, device))
+    return ValSample(train[index], sources, noise, chosen)
 
 
 def descend(
