@@ -59,7 +59,6 @@ def test_page_has_no_error_asks_for_nothing_and_shows_its_pictures(
     tab.on("pageerror", lambda error: errors.append(str(error)))
     tab.on("request", lambda request: requests.append(request.url))
     tab.goto(report.as_uri())
-    tab.evaluate("document.querySelectorAll('img').forEach(i => i.loading = 'eager')")
     tab.wait_for_function("[...document.images].every(i => i.complete)")
     assert errors == []
     assert [url for url in requests if not url.startswith("data:")] == [report.as_uri()]

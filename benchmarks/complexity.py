@@ -1,0 +1,138 @@
+"""The paper's running-time figure: time of each step against layers and against pictures.
+
+    python benchmarks/complexity.py [--runs 100]
+
+Steps as in the paper's Sec. 5.5: 1 and 2 are the forward and the backward pass of line 3 (of
+Algorithm 1); 3 is lines 4 to 7; 4 is line 8. Prints means, deviations and fitted exponents; writes
+benchmarks/complexity.json and docs/complexity.png.
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from measure import seconds
+from torch.autograd import grad
+
+from stssad import MLP, CutDiff
+from stssad.detector import Detector
+from stssad.hypergradient import TrainBatch, ValSample, hypergradient
+from stssad.val_loss import mean_distance_loss
+
+LAYERS = (8, 16, 32, 64, 128)
+PICTURES = (128, 256, 512, 1024, 2048)
+SIZE, WIDTH, BATCH = 16, 128, 32
+HERE = Path(__file__).parent
+
+
+def step_times(n_layers: int, n_pictures: int) -> list[float]:
+    """Seconds of the four steps, once, with n_pictures in each of the three sets."""
+    detector = Detector(MLP(SIZE, n_layers, WIDTH), SIZE)
+    theta, buffers = detector.initial_state(seed=0)
+    a = CutDiff().initial_values()[2]
+    images, noise = torch.rand(n_pictures, 3, SIZE, SIZE), torch.rand(n_pictures, 2)
+    batch = TrainBatch(images[:BATCH], images[:BATCH], noise[:BATCH])
+    sample = ValSample(images, images, noise, images)
+    leaves = {name: p.requires_grad_() for name, p in theta.items()}
+    made = {}
+
+    def forward() -> None:
+        augmented = CutDiff()(batch.sources, a, batch.noise)
+        made["loss"], made["buffers"] = detector.training_loss(
+            leaves, buffers, batch.normal, augmented
+        )
+
+    def backward() -> None:
+        made["g"] = grad(made["loss"], list(leaves.values()))
+
+    def embed() -> None:
+        with torch.no_grad():
+            sets = (images, CutDiff()(images, a, noise), images)
+            Z = [detector.embed(theta, made["buffers"], x) for x in sets]
+            mean_distance_loss(*Z)
+
+    def tune() -> None:
+        moved = {k: p - 0.03 * g for (k, p), g in zip(theta.items(), made["g"], strict=True)}
+        hypergradient(
+            detector, theta, moved, made["buffers"], a, batch, sample, CutDiff(),
+            mean_distance_loss, 0.03, chunk_size=256,
+        )  # fmt: skip
+
+    one, two, three = seconds(forward), seconds(backward), seconds(embed)
+    return [one, two, three, max(seconds(tune) - three, 0.0)]  # which embeds once more by itself
+
+
+def measured(points: Sequence[tuple[int, int]], runs: int) -> dict[str, list[list[float]]]:
+    """Mean and deviation (points, steps) over interleaved runs."""
+    for point in points:
+        step_times(*point)
+    times = np.array([[step_times(*point) for point in points] for _ in range(runs)])
+    return {"mean": times.mean(0).tolist(), "deviation": times.std(0).tolist()}
+
+
+def exponents(xs: Sequence[int], means: list[list[float]]) -> list[float]:
+    """Of x, for each step, by least squares in logarithms."""
+    return [
+        float(np.polyfit([math.log(x) for x in xs], np.log([row[k] for row in means]), 1)[0])
+        for k in range(4)
+    ]
+
+
+def show(name: str, xs: Sequence[int], result: dict[str, list[list[float]]]) -> list[float]:
+    print(f"{name:>10}" + "".join(f"{f'step {k + 1} (ms)':>18}" for k in range(4)))
+    for x, means, deviations in zip(xs, result["mean"], result["deviation"], strict=True):
+        cells = (f"{1e3 * m:9.2f} ± {1e3 * d:5.2f}" for m, d in zip(means, deviations, strict=True))
+        print(f"{x:>10}" + "".join(f"{cell:>18}" for cell in cells))
+    found = exponents(xs, result["mean"])
+    print(f"{'exponent':>10}" + "".join(f"{e:18.2f}" for e in found), "\n")
+    return found
+
+
+def draw(results: dict[str, dict[str, list[list[float]]]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), sharey=True)
+    for axis, (name, xs) in zip(axes, (("layers", LAYERS), ("pictures", PICTURES)), strict=True):
+        means, deviations = (np.array(results[name][k]) for k in ("mean", "deviation"))
+        for k in range(4):
+            axis.errorbar(
+                xs, means[:, k], deviations[:, k], marker="o", ms=4, label=f"step {k + 1}"
+            )
+        axis.set(xscale="log", yscale="log", xlabel=f"number of {name}")
+        axis.set_xticks(xs, [str(x) for x in xs], minor=False)
+        axis.minorticks_off()
+        axis.grid(alpha=0.3)
+    axes[0].set_ylabel("seconds")
+    axes[0].legend()
+    figure.tight_layout()
+    figure.savefig(path, dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=100)
+    runs = parser.parse_args().runs
+    torch.set_num_threads(1)
+    print(
+        f"MLP of width {WIDTH} on {SIZE} px, mini-batch {BATCH}+{BATCH}, one thread, {runs} runs\n"
+    )
+    layers = measured([(n, 256) for n in LAYERS], runs)
+    pictures = measured([(8, n) for n in PICTURES], runs)
+    results = {"layers": layers, "pictures": pictures}
+    slopes = {
+        "layers": show("layers", LAYERS, layers), "pictures": show("pictures", PICTURES, pictures),
+    }  # fmt: skip
+    content = {"runs": runs, "exponents": slopes, **results}
+    (HERE / "complexity.json").write_text(json.dumps(content, indent=1) + "\n")
+    draw(results, HERE.parent / "docs" / "complexity.png")
+
+
+if __name__ == "__main__":
+    main()
