@@ -1,6 +1,6 @@
 """Five planted patch sizes, all tuned from the same start: is each size found?
 
-    python examples/planted_sizes.py [--start 0.001] [--texture grass] [--seed 0] [--jobs 2]
+    python examples/planted_sizes.py [--start 0.001] [--contamination 0.5] [--seed 0]
 
 As in the paper's Fig. 4c, on texture crops instead of MVTec's carpet. It prints what it gets.
 """
@@ -19,28 +19,32 @@ AREAS = (0.01, 0.02, 0.04, 0.08, 0.16)
 def tuned(area: float, args: argparse.Namespace) -> tuple[dict[str, float], float, float]:
     """The learned patch, the AUC on the pool, and the seconds it took."""
     began = time.perf_counter()
-    task = planted_patch(area, texture=args.texture, seed=args.seed)
-    model = STSSAD(CutDiff(areas=[args.start]), seed=args.seed).fit(task.train, task.pool)
+    task = planted_patch(
+        area, texture=args.texture, contamination=args.contamination, seed=args.seed
+    )
+    model = STSSAD(CutDiff(areas=args.start), seed=args.seed).fit(task.train, task.pool)
     auc = task.auc(model.decision_function(task.test))
     return model.learned_, auc, time.perf_counter() - began
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--start", type=float, default=0.001)
+    parser.add_argument("--start", type=float, nargs="+", default=[0.001])
+    parser.add_argument("--areas", type=float, nargs="+", default=AREAS)
+    parser.add_argument("--contamination", type=float, default=0.5)
     parser.add_argument("--texture", default="grass")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
     args = parser.parse_args()
     rows = Parallel(n_jobs=args.jobs, return_as="generator")(
-        delayed(tuned)(area, args) for area in AREAS
+        delayed(tuned)(area, args) for area in args.areas
     )
-    print(
-        f"start {args.start:g}, {args.texture}, seed {args.seed}, preset quick, half of 128 patched"
-    )
+    starts = ", ".join(f"{area:g}" for area in args.start)
+    share = f"{100 * args.contamination:g} % of the pool"
+    print(f"start {starts}; {args.texture}, seed {args.seed}, preset quick, {share} patched")
     print("planted   learned   factor   aspect     AUC   seconds")
     learned = []
-    for area, (patch, auc, seconds) in zip(AREAS, rows, strict=True):
+    for area, (patch, auc, seconds) in zip(args.areas, rows, strict=True):
         learned.append(patch["area"])
         factor = max(patch["area"] / area, area / patch["area"])
         numbers = f"{factor:9.2f}{patch['aspect']:9.2f}{auc:8.3f}{seconds:10.0f}"

@@ -63,8 +63,8 @@ class CutDiff:
         shape_speed: how fast ratio and angle move, against the area's 1.
 
         Stretching a small patch into a stripe makes it as visible as a larger one, and spreads
-        Z_aug, which L_val's normalisation rewards; at equal speed the patch ends as a stripe of
-        aspect 10 to 50 where a round one was planted.
+        Z_aug, which L_val's normalisation rewards; at equal speed a patch often ends as a stripe
+        where a round one was planted.
         """
         self.areas = areas
         self.shape_speed = shape_speed
