@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-slow check clean
+.PHONY: setup demo test test-slow check bench clean
 
 setup: $(STAMP)
 
@@ -27,6 +27,11 @@ check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+
+bench: $(STAMP)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
+	$(BIN)/python benchmarks/suite.py
+	$(BIN)/python benchmarks/complexity.py
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info

@@ -28,8 +28,8 @@ from stssad.detector import Detector
 from stssad.images import decoded, find_pictures, read_picture
 from stssad.runs import environment
 from stssad.scores import score_files, write_rows
-from stssad.starts import torch_threads
 from stssad.testbeds.synthetic import planted_patch, texture_crops
+from stssad.threads import torch_threads
 from stssad.tuner import initial_state, warm_start
 
 RESULTS = Path(__file__).with_name("results.json")

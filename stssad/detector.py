@@ -6,11 +6,14 @@ returned, never kept in the modules: the tuner differentiates through them, and 
 
 import copy
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
+
+from .threads import in_order, workers
 
 Tensors = dict[str, Tensor]
 
@@ -117,14 +120,34 @@ class Detector:
             self.network, {**theta, **buffers}, (images,), {"embed": True}
         )
 
-    @torch.no_grad()
+    def frozen(self, theta: Mapping[str, Tensor], buffers: Tensors) -> "FrozenEncoder":
+        """f_θ without its head, for good: what scores pictures."""
+        network = copy.deepcopy(self.network)
+        network.load_state_dict({**theta, **buffers})
+        return FrozenEncoder(network.eval().requires_grad_(False), self.device)
+
     def embed_all(self, theta: Mapping[str, Tensor], buffers: Tensors, images: Tensor) -> Tensor:
-        """Embeddings of any number of pictures, uint8 or float, a chunk at a time, on the CPU."""
-        chunks = [
-            self.embed(theta, buffers, as_floats(chunk, self.device)).cpu()
-            for chunk in torch.split(images, EMBEDDING_CHUNK)
-        ]
-        return torch.cat(chunks)
+        """Embeddings of any number of pictures, uint8 or float, on the CPU."""
+        return self.frozen(theta, buffers).embed_all(images)
+
+
+@dataclass(frozen=True)
+class FrozenEncoder:
+    """Weights that change no more. Unlike `Detector`, several threads may use it at once."""
+
+    network: Network
+    device: torch.device
+
+    @torch.no_grad()
+    def embed_chunk(self, images: Tensor) -> Tensor:
+        """Embeddings of a few pictures, at once."""
+        return self.network(as_floats(images, self.device), embed=True).cpu()  # type: ignore[no-any-return]
+
+    def embed_all(self, images: Tensor) -> Tensor:
+        """Embeddings of any number of pictures, a chunk at a time."""
+        chunks = torch.split(images, EMBEDDING_CHUNK)
+        with workers() as pool:
+            return torch.cat(list(in_order(pool, self.embed_chunk, chunks, len(chunks))))
 
 
 def as_floats(images: Tensor, device: torch.device) -> Tensor:

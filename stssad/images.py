@@ -7,10 +7,8 @@ memory), float in [0, 1] otherwise.
 import hashlib
 import os
 import warnings
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +18,7 @@ import torch
 from torch import Tensor
 
 from .settings import Aspect, Reading
+from .threads import in_order
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -177,34 +176,17 @@ def read_pictures(
 def decoded(
     paths: Iterable[Path], reading: Reading
 ) -> Iterator[tuple[Path, npt.NDArray[np.uint8] | UnreadableError]]:
-    """Each path with its picture, in order; decoded by threads a little ahead of the reader.
-
-    Pillow lets other threads run while it decodes and resizes: a network can work meanwhile.
-    At most LOOK_AHEAD pictures are in memory, however many paths there are.
-    """
-
-    def read(path: Path) -> npt.NDArray[np.uint8] | UnreadableError:
-        try:
-            return read_picture(path, reading)
-        except UnreadableError as error:
-            return error
-
-    todo = iter(paths)
-    with ThreadPoolExecutor(n_decoders()) as pool:
-        under_way = deque((path, pool.submit(read, path)) for path in islice(todo, LOOK_AHEAD))
-        try:
-            while under_way:
-                path, future = under_way.popleft()
-                picture = future.result()
-                under_way.extend((path, pool.submit(read, path)) for path in islice(todo, 1))
-                yield path, picture
-        finally:
-            for _, future in under_way:
-                future.cancel()
+    """Each path with its picture, in order; decoded by threads a little ahead of the reader."""
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        yield from in_order(pool, lambda path: (path, tried(path, reading)), paths, LOOK_AHEAD)
 
 
-def n_decoders() -> int:
-    return max(1, os.cpu_count() or 1)
+def tried(path: Path, reading: Reading) -> npt.NDArray[np.uint8] | UnreadableError:
+    """The picture, or why it can't be read."""
+    try:
+        return read_picture(path, reading)
+    except UnreadableError as error:
+        return error
 
 
 def read_picture(path: Path, reading: Reading) -> npt.NDArray[np.uint8]:

@@ -15,7 +15,7 @@ from . import augment, encoders, val_loss
 from .advice import advice
 from .augment import Augmentation, CutDiff
 from .candidate import Candidate, choose
-from .detector import Detector, Tensors
+from .detector import EMBEDDING_CHUNK, Detector, Tensors
 from .encoders import ResNet18
 from .images import Pictures, as_images
 from .scoring import GaussianDensity
@@ -30,6 +30,7 @@ from .storage import (
     write_json,
     write_tensors,
 )
+from .threads import in_order, workers
 from .threshold import (
     contamination,
     cross_fitted_scores,
@@ -158,19 +159,29 @@ class STSSAD:
 
     def _build(self) -> None:
         assert self.encoder_ is not None
-        self.detector_ = Detector(self.encoder_, self.image_size_, self.device)
+        detector = Detector(self.encoder_, self.image_size_, self.device)
+        self.frozen_ = detector.frozen(self.theta_, self.buffers_)
 
-    def embed(self, images: Pictures) -> Tensor:
-        """The chosen detector's embeddings (n, d)."""
+    def _read(self, images: Pictures) -> Tensor:
         if not hasattr(self, "density_"):
             raise ValueError("this STSSAD has not been fitted; call fit(train, unlabeled) first")
         pictures = as_images(images, self.reading_, "images")
         check_size(pictures, self.image_size_)
-        return self.detector_.embed_all(self.theta_, self.buffers_, pictures)
+        return pictures
+
+    def embed(self, images: Pictures) -> Tensor:
+        """The chosen detector's embeddings (n, d)."""
+        return self.frozen_.embed_all(self._read(images))
 
     def decision_function(self, images: Pictures) -> npt.NDArray[np.float64]:
         """Anomaly scores (n,), larger = more anomalous."""
-        Z = self.embed(images)
+        chunks = torch.split(self._read(images), EMBEDDING_CHUNK)
+        with workers() as pool:
+            return np.concatenate(list(in_order(pool, self.score_chunk, chunks, len(chunks))))
+
+    def score_chunk(self, images: Tensor) -> npt.NDArray[np.float64]:
+        """Scores of a few pictures, checked and of the right size, in this thread."""
+        Z = self.frozen_.embed_chunk(images)
         scores: npt.NDArray[np.float64] = self.density_.score(Z).numpy()
         return scores
 

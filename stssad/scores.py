@@ -3,8 +3,9 @@
 import csv
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
+from itertools import islice
 from pathlib import Path
 from typing import TextIO
 
@@ -12,8 +13,10 @@ import numpy as np
 import torch
 
 from .detector import EMBEDDING_CHUNK
-from .images import UnreadableError, decoded, find_pictures
+from .images import UnreadableError, find_pictures, tried
 from .model import STSSAD
+from .threads import in_order, workers
+from .threshold import Scores
 
 
 @dataclass(frozen=True)
@@ -26,13 +29,12 @@ class Row:
     normal_share_above: float  # of normal pictures, the share that scores as high or higher
 
 
-def rows(model: STSSAD, paths: Iterable[Path | str], images: torch.Tensor) -> Iterator[Row]:
+def rows(model: STSSAD, paths: Sequence[Path], images: torch.Tensor) -> Iterator[Row]:
     """The results of pictures in memory."""
-    scores = model.decision_function(images)
-    yield from _rows(model, paths, scores)
+    yield from _rows(model, paths, model.decision_function(images))
 
 
-def _rows(model: STSSAD, paths: Iterable[Path | str], scores: np.ndarray) -> Iterator[Row]:
+def _rows(model: STSSAD, paths: Sequence[Path], scores: Scores) -> Iterator[Row]:
     shares = model.normal_share_above(scores)
     for path, score, share in zip(paths, scores, shares, strict=True):
         yield Row(str(path), float(score), int(score > model.threshold_), float(share))
@@ -43,29 +45,33 @@ def score_files(
 ) -> Iterator[Row]:
     """The results of files, in order and in constant memory; unreadable ones are handed over.
 
-    Without `on_unreadable` the first one is raised.
+    Without `on_unreadable` the first one is raised. Each worker decodes a chunk of files and runs
+    the network on it, in the very chunks that `decision_function` makes of as many pictures.
     """
-    names: list[Path] = []
-    pictures: list[np.ndarray] = []
 
-    def flush() -> Iterator[Row]:
-        images = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2)
-        yield from rows(model, names, images)
-        names.clear()
-        pictures.clear()
+    def work(chunk: list[Path]) -> tuple[list[Path], Scores, list[UnreadableError]]:
+        found = [(path, tried(path, model.reading_)) for path in chunk]
+        errors = [picture for _, picture in found if isinstance(picture, UnreadableError)]
+        good = [(path, x) for path, x in found if not isinstance(x, UnreadableError)]
+        if not good:
+            return [], np.empty(0), errors
+        images = torch.from_numpy(np.stack([x for _, x in good])).permute(0, 3, 1, 2).contiguous()
+        return [path for path, _ in good], model.score_chunk(images), errors
 
-    for path, picture in decoded(paths, model.reading_):
-        if isinstance(picture, UnreadableError):
-            if on_unreadable is None:
-                raise picture
-            on_unreadable(picture)
-            continue
-        names.append(path)
-        pictures.append(picture)
-        if len(pictures) == EMBEDDING_CHUNK:
-            yield from flush()
-    if pictures:
-        yield from flush()
+    ahead = 2 * torch.get_num_threads()
+    with workers() as pool:
+        for kept, scores, errors in in_order(pool, work, chunks(paths), ahead):
+            for error in errors:
+                if on_unreadable is None:
+                    raise error
+                on_unreadable(error)
+            yield from _rows(model, kept, scores)
+
+
+def chunks(paths: Iterable[Path]) -> Iterator[list[Path]]:
+    todo = iter(paths)
+    while chunk := list(islice(todo, EMBEDDING_CHUNK)):
+        yield chunk
 
 
 def listed_paths(source: str) -> Iterable[Path]:

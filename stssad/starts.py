@@ -11,7 +11,6 @@ from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 
 import numpy as np
-import torch
 from torch import Tensor, nn
 
 from .augment import Augmentation
@@ -19,6 +18,7 @@ from .checkpoint import read_checkpoint, write_checkpoint
 from .detector import Detector
 from .scoring import GaussianDensity, score_variance
 from .settings import Settings
+from .threads import torch_threads
 from .tuner import (
     Best,
     Record,
@@ -96,17 +96,6 @@ class Finished:
 
 Notify = Callable[[Event], None]
 CHECKPOINT_EVERY = 5  # warm-start epochs, or iterations
-
-
-@contextmanager
-def torch_threads(n: int) -> Iterator[None]:
-    """Run with n threads, then as before."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(n)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def run_start(job: Job, notify: Notify | None = None) -> Finished:
