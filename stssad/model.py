@@ -233,8 +233,8 @@ class STSSAD:
             "version": __version__,
             "settings": asdict(self.settings_),
             "seed": self.seed,
-            "augmentation": described(self.augmentation_, vars(self.augmentation_)),
-            "encoder": described(self.encoder_, encoder_config(self.encoder_)),
+            "augmentation": described(self.augmentation_, augment, vars),
+            "encoder": described(self.encoder_, encoders, lambda encoder: encoder.config()),
             "val_loss": getattr(self.val_loss, "__name__", repr(self.val_loss)),
             "false_alarms": self.false_alarms,
             "image_size": self.image_size_,
@@ -325,14 +325,10 @@ def check_size(images: Tensor, image_size: int) -> None:
         )
 
 
-def encoder_config(encoder: nn.Module | None) -> dict[str, Any]:
-    config = getattr(encoder, "config", None)
-    return config() if callable(config) else {}
-
-
-def described(part: object, config: dict[str, Any]) -> dict[str, Any]:
-    """A part of the model by its class and the arguments that build it again."""
-    return {"class": type(part).__name__, "config": config}
+def described(part: object, module: Any, config: Callable[[Any], dict[str, Any]]) -> dict[str, Any]:
+    """A part of the model by its class and, if it is one of ours, the arguments that build it."""
+    name = type(part).__name__
+    return {"class": name, "config": config(part) if name in module.__all__ else {}}
 
 
 def rebuilt(description: dict[str, Any], module: Any, kind: str) -> Any:

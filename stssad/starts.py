@@ -51,11 +51,15 @@ class Job:
     def fingerprint(self) -> str:
         """Differs where the result would."""
         digest = hashlib.sha256()
-        words = (asdict(self.settings), self.seed, self.start, self.initial_a.tolist())
-        for text in (*words, type(self.augmentation), vars(self.augmentation), self.encoder):
+        loss = getattr(self.val_loss, "__qualname__", self.val_loss)
+        words = (asdict(self.settings), self.seed, self.start, self.initial_a.tolist(), loss)
+        for text in (*words, type(self.augmentation), self.augmentation.__dict__, self.encoder):
             digest.update(str(text).encode())
-        for images in (self.train, self.pool):
-            digest.update(images.numpy().tobytes())
+        tensors = [self.train, self.pool]
+        if not hasattr(self.encoder, "reset_parameters"):  # else they are drawn from the seed
+            tensors += self.encoder.state_dict().values()
+        for tensor in tensors:
+            digest.update(tensor.detach().cpu().numpy().tobytes())
         return digest.hexdigest()
 
     @property

@@ -36,7 +36,13 @@ def replacing(path: Path) -> Iterator[TextIO]:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     with replacing(path) as file:
-        file.write(json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+        text = json.dumps(content, indent=1, ensure_ascii=False, default=_as_list)
+        file.write(text + "\n")
+
+
+def _as_list(value: Any) -> Any:
+    """Arrays and tensors that a user passed as settings."""
+    return value.tolist()
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -142,6 +142,22 @@ class Own(nn.Module):
         return self.layer(x.mean((2, 3)))  # type: ignore[no-any-return]
 
 
+class OwnPatch(CutDiff):
+    """With something that JSON can't hold."""
+
+    def __init__(self) -> None:
+        super().__init__(areas=np.array([0.01, 0.1]))
+        self.secret = torch.zeros(3)
+
+
+def test_an_augmentation_of_ones_own_is_saved_and_passed_again(tmp_path: Path) -> None:
+    fitted = STSSAD(OwnPatch(), settings=replace(TINY, max_iterations=1)).fit(TRAIN, POOL)
+    fitted.save(tmp_path)
+    with pytest.raises(ValueError, match=r"the augmentation 'OwnPatch', .* pass it"):
+        STSSAD.load(tmp_path)
+    assert same(fitted, STSSAD.load(tmp_path, augmentation=OwnPatch()))
+
+
 def test_an_encoder_of_ones_own_is_passed_again_when_loading(tmp_path: Path) -> None:
     fitted = STSSAD(encoder=Own(), settings=replace(TINY, max_iterations=1)).fit(TRAIN, POOL)
     fitted.save(tmp_path)
