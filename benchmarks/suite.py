@@ -1,7 +1,7 @@
 """Speed and memory, as ratios: `make bench`, or `python benchmarks/suite.py [KEY ...]`.
 
 Prints a table and writes benchmarks/results.json after each measurement, so that a run of some keys
-only replaces those. Times are medians of interleaved pairs; the range of the pairs stands beside.
+only replaces those; `--table` prints them as Markdown. Times are medians of interleaved pairs; the range of the pairs stands beside.
 """
 
 import json
@@ -201,7 +201,19 @@ MEASURES: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
 }  # fmt: skip
 
 
+def table(results: dict[str, Any]) -> None:
+    """The results as Markdown, for docs/performance.md."""
+    print("| key | value | range | bar | setting |\n|---|---|---|---|---|")
+    for key in MEASURES:
+        if key in results:
+            r = results[key]
+            spread = f"{r['low']:.3f} to {r['high']:.3f}"
+            print(f"| `{key}` | {r['value']:.3f} | {spread} | {r['bar']} | {r['setting']} |")
+
+
 def main() -> None:
+    if sys.argv[1:] == ["--table"]:
+        return table(json.loads(RESULTS.read_text()))
     warnings.filterwarnings("ignore", module="(higher|torchopt|torch).*")
     torch.set_num_threads(2)
     results = json.loads(RESULTS.read_text()) if RESULTS.is_file() else {}

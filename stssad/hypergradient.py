@@ -215,8 +215,7 @@ def _mixed_derivative(
     augmented = augmentation(batch.sources, a, batch.noise)
     loss, _ = detector.training_loss(theta, buffers, batch.normal, augmented)
     g = grad(loss, list(theta.values()), create_graph=True)
-    inner = sum((gi * v[name]).sum() for name, gi in zip(theta, g, strict=True))
-    return grad(inner, a)[0]  # type: ignore[arg-type]
+    return grad(g, a, [v[name] for name in theta])[0]
 
 
 def _mixed_difference(
