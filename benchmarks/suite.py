@@ -1,7 +1,8 @@
 """Speed and memory, as ratios: `make bench`, or `python benchmarks/suite.py [KEY ...]`.
 
 Prints a table and writes benchmarks/results.json after each measurement, so that a run of some keys
-only replaces those; `--table` prints them as Markdown. Times are medians of interleaved pairs; the range of the pairs stands beside.
+only replaces those; `--table` prints them as Markdown. Times are medians of interleaved pairs; the
+range of the pairs stands beside.
 """
 
 import json
@@ -81,7 +82,7 @@ def time_growth_8x() -> dict[str, Any]:
         make_case(117, 64, 16, n_train=32, n_augmented=32),
     )
     ratio = time_ratio(lambda: ours(eight), lambda: ours(one), repeats=5)
-    return plain(ratio, "64 px, width 16, 32/32/936 against 32/32/117: the pool dominates")
+    return plain(ratio, "64 px, width 16, 32/32/936 against 32/32/117")
 
 
 def parallel_starts_speedup() -> dict[str, Any]:
