@@ -223,7 +223,7 @@ def main() -> None:
         measure, bar = MEASURES[key]
         found = measure()
         results[key] = {**found, "bar": bar}
-        results["environment"] = environment()
+        results["environment"] = {k: v for k, v in environment().items() if k != "machine"}
         RESULTS.write_text(json.dumps(results, indent=1) + "\n")
         spread = f"{found['low']:.3f}..{found['high']:.3f}"
         print(f"{key:28}{found['value']:9.3f}  {spread:>15}  {bar:>8}", flush=True)
