@@ -292,8 +292,10 @@ def start_and_kill(folder: Path, n_checkpoints: int, seconds: float, kind: int) 
     words = ["fit", "--normal", folder / "good", "--unlabeled", folder / "pile", "--out",
              folder / "run", "--jobs", 1, *TINY, *LONGER]  # fmt: skip
     process = subprocess.Popen(
-        [COMMAND, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        [COMMAND, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        # As at a terminal: where the tests themselves run in the background, Ctrl-C is ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )  # fmt: skip
     deadline = time.monotonic() + 100
     while len(list(folder.glob("run/checkpoints/*.safetensors"))) < n_checkpoints:
         assert process.poll() is None and time.monotonic() < deadline
