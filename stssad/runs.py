@@ -90,6 +90,8 @@ def prepare(request: Request, resume: bool, command: str) -> None:
         raise ValueError(f"{str(out)!r} holds {state}; give another --out{advice}")
     else:
         check_same(read_json(marker)["request"], request.facts(), out)
+        for torn in out.glob(".*.tmp"):  # half-written when the run was killed
+            torn.unlink()
 
 
 def check_same(before: dict[str, Any], now: dict[str, Any], out: Path) -> None:
