@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from .encoders.batchnorm import BatchNorm1d
 from .threads import in_order, workers
 
 Tensors = dict[str, Tensor]
@@ -28,10 +29,10 @@ def head(embedding_dim: int) -> nn.Sequential:
     """d -> d -> 128 -> 2, with BatchNorm and ReLU between."""
     return nn.Sequential(
         nn.Linear(embedding_dim, embedding_dim, bias=False),
-        nn.BatchNorm1d(embedding_dim),
+        BatchNorm1d(embedding_dim),
         nn.ReLU(),
         nn.Linear(embedding_dim, 128, bias=False),
-        nn.BatchNorm1d(128),
+        BatchNorm1d(128),
         nn.ReLU(),
         nn.Linear(128, 2),
     )

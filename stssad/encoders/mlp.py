@@ -4,6 +4,8 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
+from .batchnorm import BatchNorm1d
+
 
 class MLP(nn.Module):
     """`n_layers` linear layers of `width` units on the flattened picture; embeds into `width`."""
@@ -15,7 +17,7 @@ class MLP(nn.Module):
         sizes = [3 * image_size**2] + [width] * n_layers
         layers: list[nn.Module] = [nn.Flatten()]
         for n_in, n_out in pairwise(sizes):
-            layers += [nn.Linear(n_in, n_out, bias=False), nn.BatchNorm1d(n_out), nn.ReLU()]
+            layers += [nn.Linear(n_in, n_out, bias=False), BatchNorm1d(n_out), nn.ReLU()]
         self.layers = nn.Sequential(*layers[:-1])  # the embedding itself is not rectified
         self.reset_parameters()
 

@@ -6,6 +6,8 @@ Written with plain modules, since the detector needs nothing else of torchvision
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .batchnorm import BatchNorm2d
+
 
 def convolution(n_in: int, n_out: int, size: int, stride: int) -> nn.Conv2d:
     return nn.Conv2d(n_in, n_out, size, stride, padding=size // 2, bias=False)
@@ -16,13 +18,11 @@ class Block(nn.Module):
 
     def __init__(self, n_in: int, n_out: int, stride: int) -> None:
         super().__init__()
-        self.conv1, self.bn1 = convolution(n_in, n_out, 3, stride), nn.BatchNorm2d(n_out)
-        self.conv2, self.bn2 = convolution(n_out, n_out, 3, 1), nn.BatchNorm2d(n_out)
+        self.conv1, self.bn1 = convolution(n_in, n_out, 3, stride), BatchNorm2d(n_out)
+        self.conv2, self.bn2 = convolution(n_out, n_out, 3, 1), BatchNorm2d(n_out)
         self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or n_in != n_out:
-            self.shortcut = nn.Sequential(
-                convolution(n_in, n_out, 1, stride), nn.BatchNorm2d(n_out)
-            )
+            self.shortcut = nn.Sequential(convolution(n_in, n_out, 1, stride), BatchNorm2d(n_out))
 
     def forward(self, x: Tensor) -> Tensor:
         out = F.relu(self.bn1(self.conv1(x)))
@@ -36,8 +36,8 @@ class ResNet18(nn.Module):
         super().__init__()
         self.width = width
         self.embedding_dim = 8 * width
-        self.stem = nn.Sequential(
-            convolution(3, width, 7, 2), nn.BatchNorm2d(width), nn.ReLU(), nn.MaxPool2d(3, 2, 1)
+        self.stem = nn.Sequential(  # ReLU after pooling: the same numbers, on a quarter of them
+            convolution(3, width, 7, 2), BatchNorm2d(width), nn.MaxPool2d(3, 2, 1), nn.ReLU()
         )
         self.layers = nn.Sequential(
             Block(width, width, 1),
