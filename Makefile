@@ -29,7 +29,7 @@ check: $(STAMP)
 	$(BIN)/mypy
 
 bench: $(STAMP)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[bench]"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[speed]"
 	$(BIN)/python benchmarks/suite.py
 	$(BIN)/python benchmarks/complexity.py
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from .bench.cli import app as bench_app
 from .settings import Settings
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ app = typer.Typer(
     epilog="Three commands: fit --normal good/ --unlabeled pile/ --out runs/bolt; "
     "score runs/bolt new/ --out scores.csv; report runs/bolt.",
 )
+
+app.add_typer(bench_app, name="bench")
 
 
 @app.callback(invoke_without_command=True)

@@ -81,11 +81,13 @@ class STSSAD:
         unlabeled: Pictures,
         progress: Callable[[Event], None] | None = None,
         checkpoints: str | Path | None = None,
+        warm_starts: str | Path | None = None,
     ) -> "STSSAD":
         """Tune on normal pictures and an unlabeled pool.
 
         `progress` is called as starts advance. In the folder `checkpoints` each start keeps its
-        state: a fit that was stopped at any moment goes on from there, to the bit.
+        state: a fit that was stopped at any moment goes on from there, to the bit. In the folder
+        `warm_starts` it leaves its warm starts for other fits of the same pictures and settings.
         """
         self._resolve()
         images = as_images(train, self.settings_.reading, "train", strict=False)
@@ -93,7 +95,8 @@ class STSSAD:
         check_counts(images, pool)
         self.image_size_ = images.shape[-1]
         kept, held = held_out_split(len(images), self.settings_.holdout_share, self.seed)
-        jobs = self._jobs(images[kept], pool, None if checkpoints is None else Path(checkpoints))
+        folders = (None if f is None else Path(f) for f in (checkpoints, warm_starts))
+        jobs = self._jobs(images[kept], pool, *folders)
         finished = run_starts(jobs, self.jobs, progress)
         self.candidates_ = [Candidate.of(f, self.augmentation_, self.settings_) for f in finished]
         self.chosen_ = choose(self.candidates_)
@@ -128,7 +131,9 @@ class STSSAD:
         default = self.encoder is None
         self.encoder_ = ResNet18(self.settings_.width) if default else self.encoder
 
-    def _jobs(self, train: Tensor, pool: Tensor, checkpoints: Path | None) -> list[Job]:
+    def _jobs(
+        self, train: Tensor, pool: Tensor, checkpoints: Path | None, warm_starts: Path | None
+    ) -> list[Job]:
         assert self.encoder_ is not None
         return [
             Job(
@@ -143,6 +148,7 @@ class STSSAD:
                 seed=self.seed,
                 device=self.device,
                 checkpoints=checkpoints,
+                warm_starts=warm_starts,
             )
             for k, a in enumerate(self.augmentation_.initial_values())
         ]

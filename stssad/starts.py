@@ -46,16 +46,26 @@ class Job:
     seed: int
     device: str
     checkpoints: Path | None = None  # a folder where the start keeps its state as it goes
+    warm_starts: Path | None = None  # a folder of warm starts that other jobs may share
 
     @property
     def fingerprint(self) -> str:
         """Differs where the result would."""
-        digest = hashlib.sha256()
         loss = getattr(self.val_loss, "__qualname__", self.val_loss)
-        words = (asdict(self.settings), self.seed, self.start, self.initial_a.tolist(), loss)
-        for text in (*words, type(self.augmentation), self.augmentation.__dict__, self.encoder):
+        return self._digest([asdict(self.settings), loss], [self.pool])
+
+    @property
+    def warm_fingerprint(self) -> str:
+        """Differs where the warm start would, which sees neither the pool nor L_val."""
+        settings = {k: v for k, v in asdict(self.settings).items() if k not in AFTER_WARM_START}
+        return self._digest([settings], [])
+
+    def _digest(self, words: list[object], tensors: list[Tensor]) -> str:
+        digest = hashlib.sha256()
+        words = [*words, self.seed, self.start, self.initial_a.tolist(), type(self.augmentation)]
+        for text in (*words, self.augmentation.__dict__, self.encoder):
             digest.update(str(text).encode())
-        tensors = [self.train, self.pool]
+        tensors = [self.train, *tensors]
         if not hasattr(self.encoder, "reset_parameters"):  # else they are drawn from the seed
             tensors += self.encoder.state_dict().values()
         for tensor in tensors:
@@ -99,6 +109,11 @@ class Finished:
 
 
 Notify = Callable[[Event], None]
+# Settings that a warm start doesn't feel. max_iterations it does: α's schedule ends with them.
+AFTER_WARM_START = (
+    "holdout_share", "a_step_size", "hypergradient", "val_train_samples", "val_augmented_samples",
+    "val_pool_samples", "chunk_size", "smoothing", "patience",
+)  # fmt: skip
 CHECKPOINT_EVERY = 5  # warm-start epochs, or iterations
 
 
@@ -109,9 +124,12 @@ def run_start(job: Job, notify: Notify | None = None) -> Finished:
     with torch_threads(settings.threads):
         detector = Detector(job.encoder, job.train.shape[-1], job.device)
         keeper = Keeper(job, notify)
-        state = keeper.kept(detector) or initial_state(detector, job.initial_a, job.own_seed)
         progress = keeper.advance
+        state = keeper.kept(detector) or shared_warm_start(job, detector)
+        if state is None:
+            state = initial_state(detector, job.initial_a, job.own_seed)
         warm_start(detector, job.augmentation, job.train, state, settings, progress)
+        share_warm_start(job, state)
         tune(
             detector, job.augmentation, job.train, job.pool, state, settings, job.val_loss,
             progress,
@@ -132,6 +150,21 @@ def run_start(job: Job, notify: Notify | None = None) -> Finished:
         pool_scores=pool_scores,
         seconds=time.perf_counter() - began,
     )
+
+
+def shared_warm_start(job: Job, detector: Detector) -> TunerState | None:
+    """The state after a warm start like this one, if another job has left it."""
+    if job.warm_starts is None:
+        return None
+    name = job.warm_fingerprint
+    return read_checkpoint(job.warm_starts / f"{name}.safetensors", name, detector.device)
+
+
+def share_warm_start(job: Job, state: TunerState) -> None:
+    if job.warm_starts is not None and not state.history:
+        path = job.warm_starts / f"{job.warm_fingerprint}.safetensors"
+        if not path.exists():
+            write_checkpoint(path, state, job.warm_fingerprint)
 
 
 class Keeper:

@@ -14,5 +14,5 @@ def case() -> Case:
 @pytest.mark.parametrize("form", ["naive", "higher", "torchopt"])
 def test_our_hypergradient_equals_that_of(form: str) -> None:
     if form != "naive":
-        pytest.importorskip(form, reason=f"{form} is in the extra `bench`")
+        pytest.importorskip(form, reason=f"{form} is in the extra `speed`")
     torch.testing.assert_close(FORMS["exact"](case()), FORMS[form](case()), rtol=1e-4, atol=1e-7)

@@ -4,12 +4,15 @@ The textures are scikit-image's `brick`, `grass` and `gravel` (512 px, grey, CC0
 """
 
 import math
+from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Generator, Tensor
 
 from ..augment.cutdiff import cutdiff
+from ..images import find_pictures, read_pictures
+from ..settings import Reading
 from .task import Task
 
 TEXTURES = ("brick", "grass", "gravel")
@@ -55,11 +58,51 @@ def planted_patch(
     generator = torch.Generator().manual_seed(seed)
     train = texture_crops(texture, n_train, image_size, generator)
     pool = texture_crops(texture, n_pool, image_size, generator)
+    name = f"area {area:g}, aspect {aspect:g} on {texture}"
+    return planted(name, train, pool, area, aspect, contamination, generator)
+
+
+def planted(
+    name: str, train: Tensor, pool: Tensor, area: float, aspect: float, contamination: float,
+    generator: Generator,
+) -> Task:  # fmt: skip
+    """A share of the pool's float pictures gets CutDiff's patch, unturned; in random order."""
+    n_pool = len(pool)
     labels = (torch.arange(n_pool) < round(contamination * n_pool)).long()
     a = torch.tensor([math.log(area), math.log(aspect) / 2, 0.0])
     patched = cutdiff(pool, a, torch.rand(n_pool, 2, generator=generator))
     pool = torch.where(labels[:, None, None, None] == 1, patched, pool)
     order = torch.randperm(n_pool, generator=generator)
     pool, labels = pool[order], labels[order]
-    name = f"area {area:g}, aspect {aspect:g} on {texture}"
     return Task(name, train, pool, pool, labels.numpy())
+
+
+# The 25 demonstrative tasks (Sec. 5.2): whether the paper's ratio is r or its square it doesn't
+# say; here it is the patch's aspect.
+AREAS = (0.01, 0.02, 0.04, 0.08, 0.16)
+ASPECTS = (0.25, 0.5, 1.0, 2.0, 4.0)
+DEFAULT_TEXTURE = "grass"
+
+
+def demonstrative_tasks() -> dict[str, tuple[float, float]]:
+    """Names of the 25 tasks, with planted area and aspect."""
+    return {f"{area:g}/{aspect:g}": (area, aspect) for area in AREAS for aspect in ASPECTS}
+
+
+def demonstrative(task: str, reading: Reading, folder: Path | None, seed: int) -> Task:
+    """One of the 25 tasks on crops of a texture or, if given, on a folder of normal pictures.
+
+    Of a folder a third becomes the pool. The pictures depend on the seed, not on the task, as in
+    the paper: only what is planted differs.
+    """
+    if task not in (known := demonstrative_tasks()):
+        raise ValueError(f"unknown demonstrative task {task!r}; use one of {', '.join(known)}")
+    area, aspect = known[task]
+    if folder is None:
+        return planted_patch(area, aspect, DEFAULT_TEXTURE, reading.image_size, seed=seed)
+    generator = torch.Generator().manual_seed(seed)
+    pictures = read_pictures(find_pictures(folder), reading)[0].float() / 255
+    order = torch.randperm(len(pictures), generator=generator)
+    n_pool = len(order) // 3
+    train, pool = pictures[order[n_pool:]], pictures[order[:n_pool]]
+    return planted(f"demonstrative/{task}", train, pool, area, aspect, 0.5, generator)

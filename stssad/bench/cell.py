@@ -1,0 +1,104 @@
+"""One cell of the benchmark: which method on which task, and what it came to. Imports no torch."""
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Cell:
+    """All that names a result. `changes` are settings that differ from the preset's."""
+
+    testbed: str
+    task: str
+    method: str
+    seed: int
+    protocol: str = "transductive"
+    preset: str = "cpu"
+    contamination: float | None = None
+    changes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def key(self) -> str:
+        return json.dumps([getattr(self, f.name) for f in fields(Cell)], sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Line:
+    """A cell with its result: one line of results/<testbed>.jsonl."""
+
+    cell: Cell
+    auc: float
+    seconds: float
+    learned: dict[str, float]
+    version: str
+    n_train: int
+    n_pool: int
+    n_test: int
+    starts: list[dict[str, Any]] = field(default_factory=list)  # of a tuned method, each start
+
+    def to_json(self) -> str:
+        facts = asdict(self)
+        return json.dumps({**facts.pop("cell"), **facts}, ensure_ascii=False)
+
+    @staticmethod
+    def from_json(text: str) -> "Line":
+        facts = json.loads(text)
+        names = [f.name for f in fields(Cell)]
+        cell = Cell(**{name: facts.pop(name) for name in names if name in facts})
+        return Line(cell, **facts)
+
+
+class Store:
+    """Append-only files, one for each testbed, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def path(self, testbed: str) -> Path:
+        return self.folder / f"{testbed}.jsonl"
+
+    def lines(self, testbed: str) -> list[Line]:
+        """All whole lines; a last one that was torn by a stop is left out."""
+        path = self.path(testbed)
+        if not path.is_file():
+            return []
+        found: dict[str, Line] = {}
+        texts = path.read_text(encoding="utf-8").split("\n")
+        for number, text in enumerate(texts, start=1):
+            if not text:
+                continue
+            try:
+                line = Line.from_json(text)
+            except (json.JSONDecodeError, TypeError) as error:
+                if number == len(texts):  # no newline after it: it was being written
+                    continue
+                raise ValueError(
+                    f"line {number} of {str(path)!r} is damaged ({error}); delete that line"
+                ) from None
+            found[line.cell.key] = line
+        return list(found.values())
+
+    def testbeds(self) -> list[str]:
+        return sorted(path.stem for path in self.folder.glob("*.jsonl"))
+
+    def append(self, lines: Iterable[Line]) -> None:
+        """On the disk when this returns. A torn last line is cut off first."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for line in lines:
+            path = self.path(line.cell.testbed)
+            with open(path, "a+b") as file:
+                file.truncate(whole_length(path))
+                file.seek(0, os.SEEK_END)
+                file.write((line.to_json() + "\n").encode())
+                file.flush()
+                os.fsync(file.fileno())
+
+
+def whole_length(path: Path) -> int:
+    """Bytes up to and including the last newline."""
+    content = path.read_bytes()
+    return content.rfind(b"\n") + 1

@@ -1,0 +1,138 @@
+"""`stssad bench`: words to cells, tables, figures and the document of results."""
+
+import itertools
+import os
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from .cell import Cell, Line, Store
+
+app = typer.Typer(
+    no_args_is_help=True, help="Run the paper's testbeds; make its tables and figures."
+)
+Results = Annotated[Path, typer.Option(help="Folder of the result lines.")]
+Data = Annotated[
+    Path | None,
+    typer.Option(envvar="STSSAD_DATA", help="Folder that holds MVTec AD's categories and SVHN."),
+]
+RESULTS = Path("results")
+
+
+@app.command()
+def run(
+    testbed: Annotated[
+        str, typer.Argument(help="svhn, demonstrative, or a category of MVTec AD such as tile.")
+    ],
+    methods: Annotated[
+        str | None, typer.Option(help="Separated by commas; FILE.py:NAME for your own.")
+    ] = None,
+    tasks: Annotated[str | None, typer.Option(help="Separated by commas; all if left out.")] = None,
+    seeds: Annotated[int, typer.Option(help="How many: 0, 1, ...")] = 1,
+    protocol: Annotated[Literal["transductive", "inductive"], typer.Option()] = "transductive",
+    contamination: Annotated[
+        float | None, typer.Option(help="Of the pool (inductive); else as it comes.")
+    ] = None,
+    preset: Annotated[Literal["cpu", "paper"], typer.Option()] = "cpu",
+    change: Annotated[
+        list[str] | None, typer.Option(help="A setting, as NAME=VALUE; may be repeated.")
+    ] = None,
+    data: Data = None,
+    results: Results = RESULTS,
+    jobs: Annotated[int, typer.Option(help="Processes; 0: one for each core.")] = 0,
+    ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster to run on.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run.")] = False,
+) -> None:
+    """Run methods x tasks x seeds that have no result yet; stop and start again as you like."""
+    from ..cli import make_console
+    from ..testbeds.testbed import testbed as find_testbed
+    from .cluster import run_on_ray
+    from .methods import method, methods_of
+    from .progress import BenchProgress
+    from .runner import run_here, units
+
+    bed = find_testbed(testbed, data)
+    known = bed.tasks()
+    names = methods.split(",") if methods else methods_of(testbed)
+    chosen = tasks.split(",") if tasks else known
+    for task in chosen:
+        if task not in known:
+            raise ValueError(f"{testbed} has no task {task!r}; it has {', '.join(known)}")
+    for name in names:
+        method(name)
+    changes = changes_of(change or [])
+    bed.settings(preset, **changes)
+    store = Store(results)
+    cells = [
+        Cell(testbed, task, name, seed, protocol, preset, contamination, changes)
+        for seed, name, task in itertools.product(range(seeds), names, chosen)
+    ]
+    there = {line.cell.key for line in store.lines(testbed)}
+    todo = [cell for cell in cells if cell.key not in there]
+    console = make_console(False)
+    console.print(f"{len(cells)} cells, {len(cells) - len(todo)} of them done: {len(todo)} to run")
+    if dry_run or not todo:
+        return
+    work = units(todo, data and data.absolute(), results.absolute() / ".warm-starts")
+    jobs = jobs or os.cpu_count() or 1
+    found = run_on_ray(work, ray) if ray else run_here(work, jobs)
+    with BenchProgress(console, len(todo)) as progress:
+        for lines in found:
+            store.append(lines)
+            progress(lines)
+    console.print(f"results: {store.path(testbed)}")
+
+
+def changes_of(words: list[str]) -> dict[str, Any]:
+    """Settings as NAME=VALUE, of the right type."""
+    from dataclasses import fields
+
+    from ..settings import Aspect, Mode, Settings
+
+    texts = (Aspect, Mode)
+    kinds = {f.name: f.type for f in fields(Settings)}
+    changes: dict[str, Any] = {}
+    for word in words:
+        name, _, value = word.partition("=")
+        if name not in kinds or not value:
+            raise ValueError(f"--change takes NAME=VALUE with a setting's name, got {word!r}")
+        kind = kinds[name]
+        try:
+            changes[name] = (
+                float(value) if kind is float else value if kind in texts else int(value)
+            )
+        except ValueError:
+            raise ValueError(f"--change {word}: the value is no number") from None
+    return changes
+
+
+@app.command()
+def table(
+    number: Annotated[int, typer.Argument(help="1: MVTec AD; 2: SVHN.")],
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The paper's numbers beside ours.")
+    ] = False,
+    format: Annotated[Literal["text", "markdown", "latex", "csv"], typer.Option()] = "text",
+    protocol: Annotated[Literal["transductive", "inductive"], typer.Option()] = "transductive",
+    contamination: Annotated[float | None, typer.Option(help="Of the pool.")] = None,
+    preset: Annotated[Literal["cpu", "paper"], typer.Option()] = "cpu",
+    results: Results = RESULTS,
+) -> None:
+    """The paper's Table 1 or 2 from the results that are there."""
+    from . import tables
+
+    selection = tables.Selection(protocol, preset, contamination)
+    made = tables.table(number, all_lines(results), selection, paper)
+    if not made.body:
+        example = "tile" if number == 1 else "svhn"
+        raise ValueError(
+            f"no results of table {number} with preset {preset}, protocol {protocol} in "
+            f"{str(results)!r}; make some with: stssad bench run {example}"
+        )
+    typer.echo(tables.rendered(made, format))
+
+
+def all_lines(results: Path) -> list[Line]:
+    store = Store(results)
+    return [line for name in store.testbeds() for line in store.lines(name)]

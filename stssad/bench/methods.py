@@ -1,0 +1,130 @@
+"""The methods by the paper's names, each built from a testbed's settings and a seed."""
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from torch import Tensor
+
+from ..augment import Augmentation, CutDiff, CutOut, CutPaste, Rotation
+from ..baselines import AutoEncoder, DeepSVDD, RandomAugmentation
+from ..model import STSSAD
+from ..settings import Mode, Settings
+from ..val_loss import ValLoss, mean_distance_loss, mmd_loss
+from .tables import ABLATIONS
+
+
+class Estimator(Protocol):
+    """What a method builds: it sees pictures, and no labels or names."""
+
+    def fit(self, train: Tensor, unlabeled: Tensor) -> object: ...
+
+    def decision_function(self, images: Tensor) -> npt.NDArray[np.float64]: ...
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a method may be built from."""
+
+    settings: Settings
+    augmentation: Callable[[], Augmentation]  # what is tuned on this testbed
+    seed: int
+    warm_starts: Path | None  # a folder that tuned methods share
+
+
+@dataclass(frozen=True)
+class Method:
+    """`uses_pool`: a method that doesn't is fitted once for all tasks of the same pictures."""
+
+    build: Callable[[Surroundings], Estimator]
+    uses_pool: bool
+
+
+class Tuned:
+    """ST-SSAD that shares its warm starts with other cells."""
+
+    def __init__(self, model: STSSAD, warm_starts: Path | None) -> None:
+        self.model, self.warm_starts = model, warm_starts
+
+    def fit(self, train: Tensor, unlabeled: Tensor) -> "Tuned":
+        self.model.fit(train, unlabeled, warm_starts=self.warm_starts)
+        self.learned_, self.candidates_ = self.model.learned_, self.model.candidates_
+        return self
+
+    def decision_function(self, images: Tensor) -> npt.NDArray[np.float64]:
+        return self.model.decision_function(images)
+
+
+def tuned(s: Surroundings, val_loss: ValLoss = mean_distance_loss, mode: Mode = "exact") -> Tuned:
+    settings = replace(s.settings, hypergradient=mode)
+    model = STSSAD(s.augmentation(), settings=settings, seed=s.seed, val_loss=val_loss)
+    return Tuned(model, s.warm_starts)
+
+
+def mmd_unnormalized(Z_trn: Tensor, Z_aug: Tensor, Z_val: Tensor) -> Tensor:
+    return mmd_loss(Z_trn, Z_aug, Z_val, normalize=False)
+
+
+def random(kind: Callable[[], Augmentation], dynamic: bool, s: Surroundings) -> Estimator:
+    return RandomAugmentation(kind(), dynamic, s.settings, s.seed)
+
+
+def _random_methods() -> dict[str, Method]:
+    kinds: dict[str, Callable[[], Augmentation]]
+    kinds = {"CO": CutOut, "CP": CutPaste, "CD": CutDiff, "RO": Rotation}
+    return {
+        f"{way}-{short}": Method(partial(random, kind, way == "RD"), uses_pool=False)
+        for short, kind in kinds.items()
+        for way in ("RS", "RD")
+    }
+
+
+METHODS: Mapping[str, Method] = {
+    "AE": Method(lambda s: AutoEncoder(s.settings, s.seed), uses_pool=False),
+    "D-SVDD": Method(lambda s: DeepSVDD(s.settings, s.seed), uses_pool=False),
+    **_random_methods(),
+    "ST-SSAD": Method(tuned, uses_pool=True),
+    "MMD1": Method(lambda s: tuned(s, mmd_loss), uses_pool=True),
+    "MMD2": Method(lambda s: tuned(s, mmd_unnormalized), uses_pool=True),
+    "FO": Method(lambda s: tuned(s, mode="first_order"), uses_pool=True),
+}
+
+
+def methods_of(testbed: str) -> list[str]:
+    """Those of the paper's table for it."""
+    if testbed == "demonstrative":
+        return ["ST-SSAD"]
+    kinds = ("RO",) if testbed == "svhn" else ("CO", "CP", "CD")
+    random_ones = [f"{way}-{kind}" for kind in kinds for way in ("RS", "RD")]
+    return ["AE", "D-SVDD", *random_ones, "ST-SSAD", *ABLATIONS]
+
+
+def method(name: str) -> Method:
+    """By the paper's name, or your own as FILE.py:NAME, a function of (settings, seed)."""
+    if name in METHODS:
+        return METHODS[name]
+    if ".py:" not in name:
+        raise ValueError(
+            f"unknown method {name!r}; use {', '.join(METHODS)}, or FILE.py:NAME for your own"
+        )
+    make = object_of(name)
+    return Method(lambda s: make(s.settings, s.seed), uses_pool=True)
+
+
+def object_of(words: str) -> Any:
+    """NAME of the Python file FILE.py, given as FILE.py:NAME."""
+    path, _, name = words.rpartition(":")
+    if not Path(path).is_file():
+        raise FileNotFoundError(f"no such file: {path!r}; give FILE.py:NAME")
+    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    if not hasattr(module, name):
+        raise ValueError(f"{path!r} has no {name!r}; give FILE.py:NAME")
+    return getattr(module, name)

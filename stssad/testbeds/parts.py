@@ -1,0 +1,85 @@
+"""From normal and anomalous pictures to a task, by one of two protocols.
+
+transductive: the pool is the test set itself, unlabeled.
+inductive:    tuning and choosing see one half of the unlabeled pictures, the AUC is of the other.
+"""
+
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+import torch
+from torch import Generator, Tensor
+
+from .task import Task
+
+Protocol = Literal["transductive", "inductive"]
+LARGEST_POOL = 60  # normal pictures in a pool of given contamination
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a data set has for one task, before a protocol divides it."""
+
+    name: str
+    train: Tensor  # normal pictures (n, 3, m, m)
+    normal: Tensor  # normal ones beside them, for pool and test
+    anomalous: Tensor = field(repr=False)
+
+    def task(self, protocol: Protocol, seed: int, contamination: float | None = None) -> Task:
+        """Labels go into the task's test set, and nowhere else."""
+        if protocol not in get_args(Protocol):
+            raise ValueError(f"unknown protocol {protocol!r}; use transductive or inductive")
+        generator = torch.Generator().manual_seed(seed)
+        if protocol == "transductive":
+            if contamination is not None:
+                raise ValueError("a pool of given contamination needs the protocol inductive")
+            return self._transductive(generator)
+        if contamination is None:
+            return self._halves(generator)
+        return self._contaminated(generator, contamination)
+
+    def _transductive(self, generator: Generator) -> Task:
+        pictures, labels = mixed(self.normal, self.anomalous, generator)
+        return Task(self.name, self.train, pictures, pictures, labels.numpy())
+
+    def _halves(self, generator: Generator) -> Task:
+        """Stratified: half of the normal and half of the anomalous pictures on each side."""
+        (normal, normal_test), (defects, defects_test) = (
+            halved(kind, generator) for kind in (self.normal, self.anomalous)
+        )
+        pool, _ = mixed(normal, defects, generator)
+        test, labels = mixed(normal_test, defects_test, generator)
+        return Task(self.name, self.train, pool, test, labels.numpy())
+
+    def _contaminated(self, generator: Generator, share: float) -> Task:
+        """A pool of which a given share is anomalous.
+
+        As many normal pictures as the anomalous half allows, up to 60: from half of those beside
+        the training ones, then from the training ones, which are taken out of training. The test:
+        the pictures beside the training ones, of both kinds, that are not in the pool.
+        """
+        if not 0 < share < 1:
+            raise ValueError(f"contamination must lie between 0 and 1, got {share}")
+        defects = self.anomalous[torch.randperm(len(self.anomalous), generator=generator)]
+        train = self.train[torch.randperm(len(self.train), generator=generator)]
+        normal = self.normal[torch.randperm(len(self.normal), generator=generator)]
+        k = len(defects) // 2
+        n = min(LARGEST_POOL, int(k * (1 - share) / share))
+        from_normal = min(n, len(normal) // 2)
+        n_defects = round(n * share / (1 - share))
+        pool_normal = torch.cat([normal[:from_normal], train[: n - from_normal]])
+        pool, _ = mixed(pool_normal, defects[:n_defects], generator)
+        test, labels = mixed(normal[from_normal:], defects[n_defects:], generator)
+        return Task(self.name, train[n - from_normal :], pool, test, labels.numpy())
+
+
+def halved(pictures: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
+    order = torch.randperm(len(pictures), generator=generator)
+    return pictures[order[: len(order) // 2]], pictures[order[len(order) // 2 :]]
+
+
+def mixed(normal: Tensor, anomalous: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
+    """Both in random order, so that no place tells which is which, and the labels in that order."""
+    order = torch.randperm(len(normal) + len(anomalous), generator=generator)
+    labels = (torch.arange(len(order)) >= len(normal)).long()
+    return torch.cat([normal, anomalous])[order], labels[order]

@@ -1,0 +1,75 @@
+"""The testbeds by name: which tasks each has, how they are read, and what is tuned there."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ..augment import Augmentation, CutDiff, Rotation
+from ..settings import Reading, Settings
+from . import mvtec, svhn, synthetic
+from .parts import Parts, Protocol
+from .task import Task
+
+PRESETS = ("cpu", "paper")
+CPU_SVHN = svhn.Limits(train=512, each=256)
+
+
+@dataclass(frozen=True)
+class Testbed:
+    """One source of tasks; `data` is the folder that the user's copy of it lies in."""
+
+    name: str
+    augmentation: Callable[[], Augmentation]
+    data: Path | None = None
+
+    def tasks(self) -> list[str]:
+        if self.name == "svhn":
+            return svhn.tasks()
+        if self.name == "demonstrative":
+            return list(synthetic.demonstrative_tasks())
+        return mvtec.defects(self._root(), self.name)
+
+    def settings(self, preset: str, **changes: Any) -> Settings:
+        """The preset's, for this testbed."""
+        if preset not in PRESETS:
+            raise ValueError(
+                f"unknown preset {preset!r} for a benchmark; use {' or '.join(PRESETS)}"
+            )
+        if preset == "cpu":
+            return Settings.cpu(**changes)
+        paper = Settings.paper_svhn if self.name == "svhn" else Settings.paper_mvtec
+        return paper(**changes)
+
+    def load(
+        self, task: str, preset: str, reading: Reading, protocol: Protocol, seed: int,
+        contamination: float | None = None,
+    ) -> Task:  # fmt: skip
+        """One task; where the protocol divides pictures, by the seed."""
+        if self.name == "demonstrative":
+            if protocol != "transductive":
+                raise ValueError("the demonstrative tasks are transductive, as in the paper")
+            return synthetic.demonstrative(task, reading, self.data, seed)
+        parts = _parts(self.name, self._root(), task, preset, reading)
+        return parts.task(protocol, seed, contamination)
+
+    def _root(self) -> Path:
+        if self.data is None:
+            raise FileNotFoundError(
+                f"the testbed {self.name!r} needs a folder with the data; name it with --data or "
+                "STSSAD_DATA"
+            )
+        return self.data
+
+
+@lru_cache(maxsize=8)  # several cells of a process read the same pictures
+def _parts(name: str, root: Path, task: str, preset: str, reading: Reading) -> Parts:
+    if name == "svhn":
+        return svhn.load(root, task, reading, CPU_SVHN if preset == "cpu" else svhn.Limits())
+    return mvtec.load(root, name, task, reading)
+
+
+def testbed(name: str, data: Path | None = None) -> Testbed:
+    """`svhn`, `demonstrative`, or a category of MVTec AD such as `tile`."""
+    return Testbed(name, Rotation if name == "svhn" else CutDiff, data)
