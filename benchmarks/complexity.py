@@ -4,7 +4,7 @@
 
 Steps as in the paper's Sec. 5.5: 1 and 2 are the forward and the backward pass of line 3 (of
 Algorithm 1); 3 is lines 4 to 7; 4 is line 8. Prints means, deviations and fitted exponents; writes
-benchmarks/complexity.json and docs/complexity.png.
+results/complexity.json, from which `stssad bench figure times` draws the figure.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from stssad.val_loss import mean_distance_loss
 LAYERS = (8, 16, 32, 64, 128)
 PICTURES = (128, 256, 512, 1024, 2048)
 SIZE, WIDTH, BATCH = 16, 128, 32
-HERE = Path(__file__).parent
+RESULTS = Path(__file__).parent.parent / "results" / "complexity.json"
 
 
 def step_times(n_layers: int, n_pictures: int) -> list[float]:
@@ -92,29 +92,6 @@ def show(name: str, xs: Sequence[int], result: dict[str, list[list[float]]]) -> 
     return found
 
 
-def draw(results: dict[str, dict[str, list[list[float]]]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.6), sharey=True)
-    for axis, (name, xs) in zip(axes, (("layers", LAYERS), ("pictures", PICTURES)), strict=True):
-        means, deviations = (np.array(results[name][k]) for k in ("mean", "deviation"))
-        for k in range(4):
-            axis.errorbar(
-                xs, means[:, k], deviations[:, k], marker="o", ms=4, label=f"step {k + 1}"
-            )
-        axis.set(xscale="log", yscale="log", xlabel=f"number of {name}")
-        axis.set_xticks(xs, [str(x) for x in xs], minor=False)
-        axis.minorticks_off()
-        axis.grid(alpha=0.3)
-    axes[0].set_ylabel("seconds")
-    axes[0].legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=100)
@@ -125,13 +102,13 @@ def main() -> None:
     )
     layers = measured([(n, 256) for n in LAYERS], runs)
     pictures = measured([(8, n) for n in PICTURES], runs)
-    results = {"layers": layers, "pictures": pictures}
-    slopes = {
-        "layers": show("layers", LAYERS, layers), "pictures": show("pictures", PICTURES, pictures),
-    }  # fmt: skip
-    content = {"runs": runs, "exponents": slopes, **results}
-    (HERE / "complexity.json").write_text(json.dumps(content, indent=1) + "\n")
-    draw(results, HERE.parent / "docs" / "complexity.png")
+    content = {
+        "runs": runs,
+        "layers": {"at": LAYERS, **layers, "exponents": show("layers", LAYERS, layers)},
+        "pictures": {"at": PICTURES, **pictures, "exponents": show("pictures", PICTURES, pictures)},
+    }
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps(content, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 A network without biases is pre-trained as the encoder of an autoencoder; the centre c is the mean
 of its embeddings; then it is trained to bring them near c, and the score is the squared distance
-to c. Network, contrast normalisation, step sizes and epochs are those that its authors use for CIFAR-10.
+to c. Network, contrast normalisation, step sizes and epochs are those of its authors for CIFAR-10.
 """
 
 from collections.abc import Callable

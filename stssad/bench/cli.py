@@ -28,6 +28,9 @@ def run(
     methods: Annotated[
         str | None, typer.Option(help="Separated by commas; FILE.py:NAME for your own.")
     ] = None,
+    augmentation: Annotated[
+        str | None, typer.Option(help="Tune your own, given as FILE.py:NAME, with ST-SSAD.")
+    ] = None,
     tasks: Annotated[str | None, typer.Option(help="Separated by commas; all if left out.")] = None,
     seeds: Annotated[int, typer.Option(help="How many: 0, 1, ...")] = 1,
     protocol: Annotated[Literal["transductive", "inductive"], typer.Option()] = "transductive",
@@ -46,27 +49,29 @@ def run(
 ) -> None:
     """Run methods x tasks x seeds that have no result yet; stop and start again as you like."""
     from ..cli import make_console
-    from ..testbeds.testbed import testbed as find_testbed
+    from ..testbeds.testbed import find_testbed
     from .cluster import run_on_ray
-    from .methods import method, methods_of
+    from .methods import WITH_AUGMENTATION, method, methods_of, name_of
     from .progress import BenchProgress
     from .runner import run_here, units
 
     bed = find_testbed(testbed, data)
     known = bed.tasks()
-    names = methods.split(",") if methods else methods_of(testbed)
+    words = methods.split(",") if methods else [] if augmentation else methods_of(testbed)
+    words += [f"{WITH_AUGMENTATION}{augmentation}"] if augmentation else []
+    named = {name_of(each): each for each in words}
     chosen = tasks.split(",") if tasks else known
     for task in chosen:
         if task not in known:
             raise ValueError(f"{testbed} has no task {task!r}; it has {', '.join(known)}")
-    for name in names:
-        method(name)
+    for each in words:
+        method(each)
     changes = changes_of(change or [])
     bed.settings(preset, **changes)
     store = Store(results)
     cells = [
         Cell(testbed, task, name, seed, protocol, preset, contamination, changes)
-        for seed, name, task in itertools.product(range(seeds), names, chosen)
+        for seed, name, task in itertools.product(range(seeds), named, chosen)
     ]
     there = {line.cell.key for line in store.lines(testbed)}
     todo = [cell for cell in cells if cell.key not in there]
@@ -74,7 +79,7 @@ def run(
     console.print(f"{len(cells)} cells, {len(cells) - len(todo)} of them done: {len(todo)} to run")
     if dry_run or not todo:
         return
-    work = units(todo, data and data.absolute(), results.absolute() / ".warm-starts")
+    work = units(todo, data and data.absolute(), results.absolute() / ".warm-starts", named)
     jobs = jobs or os.cpu_count() or 1
     found = run_on_ray(work, ray) if ray else run_here(work, jobs)
     with BenchProgress(console, len(todo)) as progress:
@@ -136,3 +141,37 @@ def table(
 def all_lines(results: Path) -> list[Line]:
     store = Store(results)
     return [line for name in store.testbeds() for line in store.lines(name)]
+
+
+@app.command()
+def figure(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="demonstrative, trajectories, tsne, gallery, augmentations, limitation, "
+            "landscape, times, or all."
+        ),
+    ],
+    data: Data = None,
+    results: Results = RESULTS,
+    preset: Annotated[Literal["cpu", "paper"], typer.Option()] = "cpu",
+    out: Annotated[Path, typer.Option(help="Folder for the PNG files.")] = Path("docs/figures"),
+) -> None:
+    """Draw a figure from the results that are there."""
+    from .figures import FIGURES, Sources, write_figure
+
+    for each in FIGURES if name == "all" else [name]:
+        typer.echo(f"figure: {write_figure(each, Sources(results, data, preset), out)}")
+
+
+@app.command()
+def embed(
+    task: Annotated[str, typer.Argument(help="A demonstrative task.")] = "0.04/1",
+    seed: Annotated[int, typer.Option()] = 0,
+    results: Results = RESULTS,
+) -> None:
+    """Tune on a demonstrative task and keep its embeddings, for the figure tsne."""
+    from .embeddings import keep_embeddings
+
+    typer.echo(f"tuning on {task} from four starts (a minute or two)")
+    typer.echo(f"embeddings: {keep_embeddings(task, seed, results)}")

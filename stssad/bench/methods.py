@@ -16,7 +16,9 @@ from ..baselines import AutoEncoder, DeepSVDD, RandomAugmentation
 from ..model import STSSAD
 from ..settings import Mode, Settings
 from ..val_loss import ValLoss, mean_distance_loss, mmd_loss
-from .tables import ABLATIONS
+from .tables import ABLATIONS, OURS
+
+WITH_AUGMENTATION = f"{OURS}@"
 
 
 class Estimator(Protocol):
@@ -104,16 +106,30 @@ def methods_of(testbed: str) -> list[str]:
     return ["AE", "D-SVDD", *random_ones, "ST-SSAD", *ABLATIONS]
 
 
-def method(name: str) -> Method:
-    """By the paper's name, or your own as FILE.py:NAME, a function of (settings, seed)."""
-    if name in METHODS:
-        return METHODS[name]
-    if ".py:" not in name:
+def method(words: str) -> Method:
+    """By the paper's name, or your own as FILE.py:NAME, a function of (settings, seed).
+
+    ST-SSAD@FILE.py:NAME is ST-SSAD with an augmentation of your own.
+    """
+    if words in METHODS:
+        return METHODS[words]
+    if ".py:" not in words:
         raise ValueError(
-            f"unknown method {name!r}; use {', '.join(METHODS)}, or FILE.py:NAME for your own"
+            f"unknown method {words!r}; use {', '.join(METHODS)}, or FILE.py:NAME for your own"
         )
-    make = object_of(name)
+    if words.startswith(WITH_AUGMENTATION):
+        own = object_of(words.removeprefix(WITH_AUGMENTATION))
+        return Method(lambda s: tuned(replace(s, augmentation=own)), uses_pool=True)
+    make = object_of(words)
     return Method(lambda s: make(s.settings, s.seed), uses_pool=True)
+
+
+def name_of(words: str) -> str:
+    """What results call a method: without the file, which is another on each machine."""
+    if ".py:" not in words:
+        return words
+    name = words.rpartition(":")[2]
+    return f"{OURS}[{name}]" if words.startswith(WITH_AUGMENTATION) else name
 
 
 def object_of(words: str) -> Any:

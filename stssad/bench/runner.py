@@ -5,7 +5,7 @@ Labels are read here, once a method has given its scores, by `Task.auc`.
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -14,10 +14,10 @@ import torch
 
 from ..testbeds.parts import Protocol
 from ..testbeds.task import Task
-from ..testbeds.testbed import testbed
+from ..testbeds.testbed import find_testbed
 from ..version import __version__
 from .cell import Cell, Line
-from .methods import Estimator, Surroundings, method
+from .methods import Estimator, Method, Surroundings, method
 
 Done = Callable[[list[Line]], None]
 
@@ -29,20 +29,31 @@ class Unit:
     cells: tuple[Cell, ...]
     data: Path | None
     warm_starts: Path | None
+    words: str = ""  # for the method, where its name alone doesn't find it
+
+    @property
+    def method(self) -> Method:
+        return method(self.words or self.cells[0].method)
 
 
-def units(cells: Iterable[Cell], data: Path | None, warm_starts: Path | None) -> list[Unit]:
+def units(
+    cells: Iterable[Cell],
+    data: Path | None,
+    warm_starts: Path | None,
+    words: Mapping[str, str] | None = None,
+) -> list[Unit]:
     """Cells of a method that ignores the pool go together; the others are alone.
 
     In turn from each group with the same pictures and seed: two that run at once seldom need the
-    same warm start.
+    same warm start. `words` finds methods that are a user's own, by their names.
     """
+    words = words or {}
     groups: dict[tuple[Any, ...], list[list[Cell]]] = defaultdict(list)
     together: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         pictures = (cell.testbed, cell.task.split("/")[0] if cell.testbed == "svhn" else "")
         group = (*pictures, cell.protocol, cell.contamination, cell.seed)
-        if method(cell.method).uses_pool:
+        if method(words.get(cell.method, cell.method)).uses_pool:
             groups[group].append([cell])
             continue
         name = (*group, cell.preset, str(cell.changes), cell.method)
@@ -51,7 +62,9 @@ def units(cells: Iterable[Cell], data: Path | None, warm_starts: Path | None) ->
             groups[group].append(together[name])
         together[name].append(cell)
     ordered = in_turn(list(groups.values()))
-    return [Unit(tuple(cells), data, warm_starts) for cells in ordered]
+    return [
+        Unit(tuple(cells), data, warm_starts, words.get(cells[0].method, "")) for cells in ordered
+    ]
 
 
 def in_turn(groups: list[list[Any]]) -> list[Any]:
@@ -64,7 +77,7 @@ def run_unit(unit: Unit) -> list[Line]:
     lines: list[Line] = []
     fitted: tuple[torch.Tensor, Estimator, float] | None = None
     for cell in unit.cells:
-        bed = testbed(cell.testbed, unit.data)
+        bed = find_testbed(cell.testbed, unit.data)
         settings = bed.settings(cell.preset, **cell.changes)
         protocol = cast(Protocol, cell.protocol)
         task = bed.load(
@@ -72,7 +85,7 @@ def run_unit(unit: Unit) -> list[Line]:
         )
         if fitted is None or not torch.equal(fitted[0], task.train):
             place = Surroundings(settings, bed.augmentation, cell.seed, unit.warm_starts)
-            fitted = (task.train, *fit(method(cell.method).build(place), task))
+            fitted = (task.train, *fit(unit.method.build(place), task))
         _, estimator, seconds = fitted
         auc = task.auc(estimator.decision_function(task.test))
         lines.append(line_of(cell, task, estimator, auc, seconds / len(unit.cells)))

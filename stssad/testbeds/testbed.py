@@ -20,6 +20,7 @@ CPU_SVHN = svhn.Limits(train=512, each=256)
 class Testbed:
     """One source of tasks; `data` is the folder that the user's copy of it lies in."""
 
+    __test__ = False  # its name is no invitation to pytest
     name: str
     augmentation: Callable[[], Augmentation]
     data: Path | None = None
@@ -70,6 +71,6 @@ def _parts(name: str, root: Path, task: str, preset: str, reading: Reading) -> P
     return mvtec.load(root, name, task, reading)
 
 
-def testbed(name: str, data: Path | None = None) -> Testbed:
+def find_testbed(name: str, data: Path | None = None) -> Testbed:
     """`svhn`, `demonstrative`, or a category of MVTec AD such as `tile`."""
     return Testbed(name, Rotation if name == "svhn" else CutDiff, data)

@@ -1,0 +1,97 @@
+"""Each method learns something on an easy task, and repeats under a seed."""
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from stssad import CutOut, Settings
+from stssad.augment import CutDiff, Rotation
+from stssad.augment.rotation import rotate
+from stssad.baselines import AutoEncoder, DeepSVDD, RandomAugmentation
+from stssad.bench.methods import METHODS, Estimator, Surroundings, method, methods_of
+from stssad.testbeds.synthetic import planted_patch, texture_crops
+from stssad.testbeds.task import Task
+
+SETTINGS = Settings.cpu(width=8, warm_start_epochs=8, max_iterations=4, smoothing=2)
+
+
+@pytest.fixture(scope="module")
+def patches() -> Task:
+    """Large dark patches on half of the pool."""
+    return planted_patch(0.08, texture="brick", image_size=32, n_train=64, n_pool=48)
+
+
+@pytest.fixture(scope="module")
+def turned(patches: Task) -> Task:
+    """Half of the pool turned by 30 degrees, black corners and all."""
+    half = torch.from_numpy(patches.test_labels == 1)[:, None, None, None]
+    clean = texture_crops("brick", len(patches.pool), 32, torch.Generator().manual_seed(5))
+    pool = torch.where(half, rotate(clean, torch.tensor(math.radians(30))), clean)
+    return Task("turned", patches.train, pool, pool, patches.test_labels)
+
+
+def quick(name: str, seed: int = 0) -> Estimator:
+    """With fewer epochs where there are hundreds by default."""
+    if name == "AE":
+        return AutoEncoder(SETTINGS, seed, epochs=40)
+    if name == "D-SVDD":
+        return DeepSVDD(SETTINGS, seed, pretrain_epochs=40, epochs=20, step_size=1e-3)
+    augmentation = Rotation if name.endswith("RO") else CutDiff
+    return method(name).build(Surroundings(SETTINGS, augmentation, seed, None))
+
+
+def scores(name: str, task: Task, seed: int = 0) -> Tensor:
+    estimator = quick(name, seed)
+    estimator.fit(task.train, task.pool)
+    return torch.from_numpy(estimator.decision_function(task.test))
+
+
+@pytest.mark.parametrize("name", [n for n in METHODS if not n.endswith("RO")])
+def test_finds_dark_patches(name: str, patches: Task) -> None:
+    assert patches.auc(scores(name, patches).numpy()) > 0.75
+
+
+@pytest.mark.parametrize("name", ["RS-RO", "RD-RO"])
+def test_finds_turned_pictures(name: str, turned: Task) -> None:
+    assert turned.auc(scores(name, turned).numpy()) > 0.75
+
+
+@pytest.mark.parametrize("name", ["AE", "D-SVDD", "RS-CO", "RD-CP"])
+def test_repeats_under_a_seed_and_differs_under_another(name: str, patches: Task) -> None:
+    first, again, other = (scores(name, patches, seed) for seed in (0, 0, 1))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+
+
+def test_static_draws_once_and_dynamic_at_every_epoch(patches: Task) -> None:
+    drawn: list[Tensor] = []
+
+    class Counting(CutOut):
+        def random_value(self, generator: torch.Generator) -> Tensor:
+            drawn.append(super().random_value(generator))
+            return drawn[-1]
+
+    RandomAugmentation(Counting(), False, SETTINGS).fit(patches.train)
+    assert len(drawn) == 1
+    drawn.clear()
+    RandomAugmentation(Counting(), True, SETTINGS).fit(patches.train)
+    # 8 epochs of 2 updates, and 4 updates more
+    assert len(drawn) == 10
+    assert len({tuple(a.tolist()) for a in drawn}) == 10
+
+
+def test_the_paper_names_its_methods() -> None:
+    assert methods_of("tile") == [
+        "AE", "D-SVDD", "RS-CO", "RD-CO", "RS-CP", "RD-CP", "RS-CD", "RD-CD", "ST-SSAD",
+        "MMD1", "MMD2", "FO",
+    ]  # fmt: skip
+    assert methods_of("svhn") == ["AE", "D-SVDD", "RS-RO", "RD-RO", "ST-SSAD", "MMD1", "MMD2", "FO"]
+    with pytest.raises(ValueError, match="unknown method 'XY'"):
+        method("XY")
+
+
+def test_deep_svdd_keeps_its_centre_away_from_zero(patches: Task) -> None:
+    model = DeepSVDD(SETTINGS, pretrain_epochs=1, epochs=1).fit(patches.train)
+    assert float(model.center_.abs().min()) >= 0.1 - 1e-6
