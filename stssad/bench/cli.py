@@ -175,3 +175,16 @@ def embed(
 
     typer.echo(f"tuning on {task} from four starts (a minute or two)")
     typer.echo(f"embeddings: {keep_embeddings(task, seed, results)}")
+
+
+@app.command("document")
+def write(
+    results: Results = RESULTS,
+    preset: Annotated[Literal["cpu", "paper"], typer.Option()] = "cpu",
+    out: Annotated[Path, typer.Option(help="File to write.")] = Path("docs/results.md"),
+) -> None:
+    """Write the document of results anew."""
+    from .document import write_document
+
+    write_document(all_lines(results), out, preset)
+    typer.echo(f"document: {out}")

@@ -268,8 +268,9 @@ def landscape(sources: Sources) -> Any:
     grid = losses.detach().reshape(41, 41).numpy()
     arrows = -slope.reshape(41, 41, 2).numpy()[::5, ::5]
     figure, axis = pyplot().subplots(figsize=(5.2, 4.2))
-    mesh = axis.pcolormesh(axis_values, axis_values, grid.T, cmap="viridis", shading="nearest")
-    ticks = axis_values.numpy()[::5]
+    places = axis_values.numpy()
+    mesh = axis.pcolormesh(places, places, grid.T, cmap="viridis", shading="nearest")
+    ticks = places[::5]
     axis.quiver(ticks, ticks, arrows[..., 0].T, arrows[..., 1].T, color="white")
     axis.plot(0, 0, "r*", markersize=12)
     axis.set(xlabel="$u_1$", ylabel="$u_2$")

@@ -1,0 +1,45 @@
+"""Run by test_cluster.py in a network of its own, with loopback only.
+
+    python tests/ray_cluster.py same|kill RESULTS
+
+same: three cells on a cluster of two nodes. kill: six, one of its nodes killed on the way.
+Prints the results as JSON, by cell.
+"""
+
+import json
+import sys
+from typing import Any
+
+from ray.cluster_utils import Cluster
+
+from stssad.bench.cell import Cell
+from stssad.bench.cluster import run_on_ray
+from stssad.bench.runner import units
+
+CHANGES = {"width": 8, "warm_start_epochs": 1, "max_iterations": 2, "smoothing": 1}
+
+
+def cells(n: int) -> list[Cell]:
+    methods = ("RS-CD", "RS-CO", "ST-SSAD", "RD-CD", "RD-CO", "RS-CP")[:n]
+    return [Cell("demonstrative", "0.16/1", name, 0, changes=CHANGES) for name in methods]
+
+
+def main() -> None:
+    what = sys.argv[1]
+    cluster: Any = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 1, "include_dashboard": False, "node_ip_address": "127.0.0.1"},
+    )
+    node = cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1")
+    cluster.wait_for_nodes()
+    todo = units(cells(3 if what == "same" else 6), None, None)
+    found = {}
+    for lines in run_on_ray(todo, cluster.address):
+        found |= {line.cell.key: line.auc for line in lines}
+        if what == "kill" and len(found) == 1:  # the other node is at work
+            cluster.remove_node(node, allow_graceful=False)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The same cells on a Ray cluster of two nodes of this machine, one of which may be lost."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from stssad.bench.runner import Unit, run_unit
+
+pytest.importorskip("ray", reason="Ray is in the extra `ray`")
+from ray_cluster import cells
+
+pytestmark = pytest.mark.slow
+SCRIPT = Path(__file__).with_name("ray_cluster.py")
+
+
+def alone(command: list[str]) -> list[str]:
+    """The command in a network namespace of its own, where there is only loopback."""
+    return ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *command]
+
+
+def may_unshare() -> bool:
+    if shutil.which("unshare") is None or shutil.which("ip") is None:
+        return False
+    return subprocess.run(alone(["true"]), capture_output=True).returncode == 0
+
+
+needs_namespace = pytest.mark.skipif(
+    not may_unshare(), reason="no network namespace of one's own here (unshare -n, ip link)"
+)
+
+
+def on_ray(what: str) -> dict[str, float]:
+    done = subprocess.run(
+        alone([sys.executable, str(SCRIPT), what]),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env={**os.environ, "RAY_worker_niceness": "0"},  # else other work starves Ray's
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+@needs_namespace
+def test_a_cluster_gives_the_same_auc() -> None:
+    here = {cell.key: run_unit(Unit((cell,), None, None))[0].auc for cell in cells(3)}
+    assert on_ray("same") == here
+
+
+@needs_namespace
+def test_all_cells_arrive_when_a_node_is_lost() -> None:
+    assert set(on_ray("kill")) == {cell.key for cell in cells(6)}
