@@ -7,11 +7,24 @@ import pytest
 import torch
 from torch import Tensor
 
-from stssad.augment import Augmentation, CutDiff, CutOut, CutPaste, Rotation
+from stssad.augment import (
+    Augmentation,
+    Blur,
+    CutDiff,
+    CutOut,
+    CutPaste,
+    Patch,
+    Rotation,
+    Scar,
+    Stain,
+    Warp,
+)
+from stssad.augment.blur import smoothed
 from stssad.augment.cutdiff import cutdiff
 from stssad.augment.rotation import rotate
 
-ALL = [CutDiff(), Rotation(), CutOut(), CutPaste()]
+DIFFERENTIABLE = [CutDiff(), Rotation(), Patch(), Scar(), Stain(), Blur(), Warp()]
+ALL = [*DIFFERENTIABLE, CutOut(), CutPaste()]
 
 
 def pictures(n: int = 3, m: int = 12, seed: int = 0) -> Tensor:
@@ -57,6 +70,75 @@ def test_cutdiff_gradcheck() -> None:
     centers = torch.rand(3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     a = torch.tensor([math.log(0.05), 0.3, 0.4], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda a: cutdiff(images, a, centers), a)
+
+
+@pytest.mark.parametrize("augmentation", DIFFERENTIABLE, ids=lambda a: type(a).__name__)
+@pytest.mark.parametrize("start", [0, -1])
+def test_gradcheck_at_the_starts(augmentation: Augmentation, start: int) -> None:
+    images = 0.4 + 0.2 * pictures(n=2, m=10)  # strong patches still leave pixels within [0, 1]
+    generator = torch.Generator().manual_seed(4)
+    noise = augmentation.draw(2, generator).double()
+    a = augmentation.initial_values()[start].double() + 0.01  # off the kinks of interpolation
+    assert torch.autograd.gradcheck(lambda a: augmentation(images, a, noise), a.requires_grad_())
+
+
+def test_a_patch_of_amplitude_minus_one_is_cutdiffs() -> None:
+    a = float64([math.log(0.05), 0.3, 0.4, -1.0])
+    centers = torch.rand(3, 2).double()
+    torch.testing.assert_close(Patch()(pictures(), a, centers), cutdiff(pictures(), a[:3], centers))
+
+
+def test_a_patch_brightens_at_positive_and_darkens_at_negative_amplitude() -> None:
+    grey, center = torch.full((1, 3, 33, 33), 0.5), torch.full((1, 2), 0.5)
+    for amplitude in (-0.3, 0.0, 0.3):
+        a = torch.tensor([math.log(0.02), 0.0, 0.0, amplitude])
+        out = Patch()(grey, a, center)
+        assert out[0, 0, 16, 16].item() == pytest.approx(0.5 + amplitude, abs=1e-3)
+        assert out[0, 0, 0, 0].item() == pytest.approx(0.5, abs=1e-3)
+
+
+@pytest.mark.parametrize("turns", [0.0, 0.25, 0.5])
+def test_a_scar_is_as_long_and_wide_as_it_says(turns: float) -> None:
+    grey, m = torch.full((1, 3, 200, 200), 0.5), 200
+    a = torch.tensor([math.log(0.5), math.log(0.04), 0.4])
+    noise = torch.tensor([[0.5, 0.5, turns]])
+    visible = (Scar()(grey, a, noise)[0, 0] - 0.5) > 0.4 / math.e
+    rows, columns = visible.nonzero(as_tuple=True)
+    points = torch.stack([rows, columns], 1).double() - (m - 1) / 2
+    direction = float64([math.cos(math.pi * turns), math.sin(math.pi * turns)])
+    along = points @ direction
+    across = points @ float64([-direction[1], direction[0]])
+    assert (along.max() - along.min()) / m == pytest.approx(0.5, abs=0.02)
+    assert (across.max() - across.min()) / m == pytest.approx(0.04, abs=0.015)
+
+
+def test_a_stain_shifts_each_channel_by_its_own_amount() -> None:
+    grey, center = torch.full((1, 3, 33, 33), 0.5), torch.full((1, 2), 0.5)
+    out = Stain()(grey, torch.tensor([math.log(0.02), 0.2, -0.1, 0.0]), center)
+    assert out[0, :, 16, 16].tolist() == pytest.approx([0.7, 0.4, 0.5], abs=1e-3)
+
+
+def test_a_blur_takes_detail_away_and_a_negative_one_adds_it() -> None:
+    images, centers = pictures(n=4, m=32), torch.full((4, 2), 0.5).double()
+
+    def detail(strength: float) -> float:
+        out = Blur()(images, float64([math.log(0.2), strength]), centers)
+        middle = out[:, :, 12:20, 12:20]
+        return float((middle[..., 1:] - middle[..., :-1]).abs().mean())
+
+    assert detail(1.0) < 0.6 * detail(0.0)
+    assert detail(-0.5) > detail(0.0)
+    flat = torch.full((1, 3, 20, 20), 0.3)
+    torch.testing.assert_close(smoothed(flat), flat)
+
+
+def test_a_warp_moves_the_middle_and_not_the_edge() -> None:
+    ramp = torch.linspace(0, 1, 64)[:, None].expand(64, 64).expand(1, 3, 64, 64)
+    a = torch.tensor([math.log(0.01), math.log(0.1)])
+    out = Warp()(ramp, a, torch.tensor([[0.5, 0.5, 0.0]]))  # from further down
+    difference = (out - ramp)[0, 0]
+    assert difference[32, 32].item() == pytest.approx(0.1 * 64 / 63, abs=0.01)
+    assert difference[0].abs().max() < 1e-3
 
 
 def test_cutdiff_angle_has_no_gradient_at_ratio_one() -> None:

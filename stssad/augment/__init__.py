@@ -8,12 +8,28 @@ from typing import Protocol
 
 from torch import Generator, Tensor
 
+from .blur import Blur
 from .cutdiff import CutDiff
 from .cutout import CutOut
 from .cutpaste import CutPaste
+from .patch import Patch
 from .rotation import Rotation
+from .scar import Scar
+from .stain import Stain
+from .warp import Warp
 
-__all__ = ["Augmentation", "CutDiff", "CutOut", "CutPaste", "Rotation"]
+__all__ = [
+    "Augmentation",
+    "Blur",
+    "CutDiff",
+    "CutOut",
+    "CutPaste",
+    "Patch",
+    "Rotation",
+    "Scar",
+    "Stain",
+    "Warp",
+]
 
 
 class Augmentation(Protocol):

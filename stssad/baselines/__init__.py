@@ -5,6 +5,8 @@ None of these looks at the unlabeled pool; it is an argument so that all methods
 
 from .autoencoder import AutoEncoder
 from .deep_svdd import DeepSVDD
+from .frozen import Frozen
+from .patchcore import PatchCore
 from .random_augmentation import RandomAugmentation
 
-__all__ = ["AutoEncoder", "DeepSVDD", "RandomAugmentation"]
+__all__ = ["AutoEncoder", "DeepSVDD", "Frozen", "PatchCore", "RandomAugmentation"]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from ..augment import Augmentation, CutDiff, CutOut, CutPaste, Rotation
-from ..baselines import AutoEncoder, DeepSVDD, RandomAugmentation
+from ..baselines import AutoEncoder, DeepSVDD, Frozen, PatchCore, RandomAugmentation
 from ..model import STSSAD
 from ..settings import Mode, Settings
 from ..val_loss import ValLoss, mean_distance_loss, mmd_loss
@@ -90,6 +90,8 @@ METHODS: Mapping[str, Method] = {
     "AE": Method(lambda s: AutoEncoder(s.settings, s.seed), uses_pool=False),
     "D-SVDD": Method(lambda s: DeepSVDD(s.settings, s.seed), uses_pool=False),
     **_random_methods(),
+    "Frozen": Method(lambda s: Frozen(), uses_pool=False),
+    "PatchCore": Method(lambda s: PatchCore(seed=s.seed), uses_pool=False),
     "ST-SSAD": Method(tuned, uses_pool=True),
     "MMD1": Method(lambda s: tuned(s, mmd_loss), uses_pool=True),
     "MMD2": Method(lambda s: tuned(s, mmd_unnormalized), uses_pool=True),

@@ -1,0 +1,65 @@
+"""Patch: CutDiff with a learnable, signed amplitude, so that it can brighten as well as darken."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Generator, Tensor
+
+from .cutdiff import fold_ellipse, patch
+from .draws import log_uniform, uniform
+
+
+def patched(images: Tensor, a: Tensor, centers: Tensor) -> Tensor:
+    """Add amplitude x soft patch: a = (log_area, log_ratio, angle, amplitude)."""
+    p = patch(a[:3], centers, images.shape[-1])
+    return (images + a[3] * p[:, None]).clamp(0, 1)
+
+
+class Patch:
+    """A dark or bright elliptic patch of learnable area, aspect, angle and amplitude."""
+
+    names = ("log_area", "log_ratio", "angle", "amplitude")
+    noun = "a dark or bright patch"
+
+    def __init__(
+        self,
+        areas: Sequence[float] = (0.003, 0.03),
+        amplitudes: Sequence[float] = (-0.3, 0.3),
+        shape_speed: float = 0.1,
+    ) -> None:
+        """The starts are all areas with all amplitudes; shape_speed as in CutDiff."""
+        self.areas, self.amplitudes, self.shape_speed = areas, amplitudes, shape_speed
+
+    @property
+    def speeds(self) -> tuple[float, ...]:
+        return (1.0, self.shape_speed, self.shape_speed, 0.3)
+
+    def initial_values(self) -> list[Tensor]:
+        return [
+            torch.tensor([math.log(area), 0.0, 0.0, amplitude])
+            for amplitude in self.amplitudes
+            for area in self.areas
+        ]
+
+    def random_value(self, generator: Generator) -> Tensor:
+        log_area = log_uniform(0.001, 0.1, generator)
+        log_ratio = log_uniform(1 / 4, 4, generator) / 2
+        angle = uniform(-math.pi / 4, math.pi / 4, generator)
+        return torch.stack([log_area, log_ratio, angle, uniform(-0.5, 0.5, generator)])
+
+    def draw(self, n: int, generator: Generator) -> Tensor:
+        return torch.rand(n, 2, generator=generator)
+
+    def __call__(self, images: Tensor, a: Tensor, noise: Tensor) -> Tensor:
+        return patched(images, a, noise)
+
+    def describe(self, a: Tensor) -> dict[str, float]:
+        log_area, log_ratio, angle, amplitude = a.tolist()
+        aspect, degrees = fold_ellipse(log_ratio, angle)
+        return {
+            "area": math.exp(log_area),
+            "aspect": aspect,
+            "angle_deg": degrees,
+            "amplitude": amplitude,
+        }

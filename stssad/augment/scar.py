@@ -1,0 +1,60 @@
+"""Scar: a long thin stroke, dark or bright, at a random place and in a random direction."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Generator, Tensor
+
+from .cutdiff import pixel_positions
+from .draws import log_uniform, uniform
+
+
+def stroke(a: Tensor, centers: Tensor, directions: Tensor, m: int) -> Tensor:
+    """The soft stroke (n, m, m) of half length l and half width w: flat along, Gaussian across."""
+    length, width = torch.exp(a[0]) / 2, torch.exp(a[1]) / 2
+    down, right = (pixel_positions(m, centers)[None] - centers[:, None, None, :]).unbind(-1)
+    cos, sin = torch.cos(directions)[:, None, None], torch.sin(directions)[:, None, None]
+    along, across = cos * down + sin * right, cos * right - sin * down
+    return torch.exp(-((along / length) ** 4) - (across / width) ** 2)
+
+
+class Scar:
+    """A stroke of learnable length, width and amplitude."""
+
+    names = ("log_length", "log_width", "amplitude")
+    noun = "a thin stroke"
+    speeds = (0.5, 0.5, 0.3)
+
+    def __init__(
+        self,
+        length: float = 0.4,
+        width: float = 0.03,
+        amplitudes: Sequence[float] = (-0.3, 0.3),
+    ) -> None:
+        """length and width, as shares of the picture's side, and amplitudes: of the starts."""
+        self.length, self.width, self.amplitudes = length, width, amplitudes
+
+    def initial_values(self) -> list[Tensor]:
+        shape = [math.log(self.length), math.log(self.width)]
+        return [torch.tensor([*shape, amplitude]) for amplitude in self.amplitudes]
+
+    def random_value(self, generator: Generator) -> Tensor:
+        length, width = log_uniform(0.1, 0.8, generator), log_uniform(0.01, 0.06, generator)
+        return torch.stack([length, width, uniform(-0.5, 0.5, generator)])
+
+    def draw(self, n: int, generator: Generator) -> Tensor:
+        """Centres, and directions in units of half a turn."""
+        return torch.rand(n, 3, generator=generator)
+
+    def __call__(self, images: Tensor, a: Tensor, noise: Tensor) -> Tensor:
+        p = stroke(a, noise[:, :2], math.pi * noise[:, 2], images.shape[-1])
+        return (images + a[2] * p[:, None]).clamp(0, 1)
+
+    def describe(self, a: Tensor) -> dict[str, float]:
+        log_length, log_width, amplitude = a.tolist()
+        return {
+            "length": math.exp(log_length),
+            "width": math.exp(log_width),
+            "amplitude": amplitude,
+        }

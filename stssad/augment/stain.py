@@ -1,0 +1,43 @@
+"""Stain: a soft round patch whose colour is shifted, each channel by its own amount."""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Generator, Tensor
+
+from .cutdiff import patch
+from .draws import log_uniform, uniform
+
+# Red, green and blue of the starts: towards blue, and towards yellow.
+TINTS = ((-0.2, -0.1, 0.2), (0.2, 0.1, -0.2))
+
+
+class Stain:
+    """A patch of learnable area and colour shift."""
+
+    names = ("log_area", "red", "green", "blue")
+    noun = "a stain"
+    speeds = (1.0, 0.3, 0.3, 0.3)
+
+    def __init__(self, area: float = 0.03, tints: Sequence[Sequence[float]] = TINTS) -> None:
+        self.area, self.tints = area, tints
+
+    def initial_values(self) -> list[Tensor]:
+        return [torch.tensor([math.log(self.area), *tint]) for tint in self.tints]
+
+    def random_value(self, generator: Generator) -> Tensor:
+        tint = [uniform(-0.4, 0.4, generator) for _ in range(3)]
+        return torch.stack([log_uniform(0.001, 0.1, generator), *tint])
+
+    def draw(self, n: int, generator: Generator) -> Tensor:
+        return torch.rand(n, 2, generator=generator)
+
+    def __call__(self, images: Tensor, a: Tensor, noise: Tensor) -> Tensor:
+        unturned = torch.zeros(2, dtype=a.dtype, device=a.device)
+        p = patch(torch.cat([a[:1], unturned]), noise, images.shape[-1])
+        return (images + a[1:, None, None] * p[:, None]).clamp(0, 1)
+
+    def describe(self, a: Tensor) -> dict[str, float]:
+        log_area, red, green, blue = a.tolist()
+        return {"area": math.exp(log_area), "red": red, "green": green, "blue": blue}
