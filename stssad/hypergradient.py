@@ -35,12 +35,15 @@ class ValSample:
     """What L_val sees: training pictures, those to be augmented with their noise, the pool.
 
     Pictures as they are stored, uint8 or float: a chunk at a time is made float, on the device.
+    Where θ doesn't move, training and pool pictures need embedding only once: `embedded` is then
+    (Z_trn, Z_val), and takes the place of `train` and `pool`.
     """
 
     train: Tensor
     sources: Tensor
     noise: Tensor
     pool: Tensor
+    embedded: tuple[Tensor, Tensor] | None = None
 
 
 @dataclass(frozen=True)
@@ -62,7 +65,7 @@ def hypergradient(
     theta_next: Tensors,
     buffers_next: Tensors,
     a: Tensor,
-    batch: TrainBatch,
+    batch: TrainBatch | None,
     sample: ValSample,
     augmentation: Augmentation,
     val_loss: ValLoss,
@@ -70,18 +73,23 @@ def hypergradient(
     mode: Mode = "exact",
     chunk_size: int = 64,
 ) -> Hypergradient:
-    """dL_val/da for the step from θ to θ' on `batch`; `buffers_next` are those after the step."""
+    """dL_val/da for the step from θ to θ' on `batch`; `buffers_next` are those after the step.
+
+    Without a batch there was no step: θ' = θ doesn't depend on `a`, and first order is exact.
+    """
     a = a.detach().requires_grad_()
+    if batch is None:
+        mode = "first_order"
     loss, direct, v = _validation_gradients(
         detector, theta_next, buffers_next, a, sample, augmentation, val_loss,
         chunk_size, second_order=mode != "first_order",
     )  # fmt: skip
-    if mode == "exact":
+    if mode == "first_order" or batch is None:
+        through_step = torch.zeros_like(a)
+    elif mode == "exact":
         through_step = _mixed_derivative(detector, theta, buffers_next, a, batch, augmentation, v)
     elif mode == "finite_difference":
         through_step = _mixed_difference(detector, theta, buffers_next, a, batch, augmentation, v)
-    elif mode == "first_order":
-        through_step = torch.zeros_like(a)
     else:
         raise ValueError(
             f"unknown hypergradient mode {mode!r}; "
@@ -108,6 +116,11 @@ def _validation_gradients(
     What fits into one chunk is embedded only once, with its graph.
     """
     theta = {name: p.detach().requires_grad_(second_order) for name, p in theta.items()}
+    if sample.embedded is not None:
+        assert not second_order, "embeddings that were computed once hold for a θ that stays"
+        return _gradients_of_augmented(
+            detector, theta, buffers, a, sample, augmentation, val_loss, chunk_size
+        )
     if len(sample.train) + len(sample.sources) + len(sample.pool) <= chunk_size:
         return _gradients_at_once(detector, theta, buffers, a, sample, augmentation, val_loss)
 
@@ -168,6 +181,37 @@ def _gradients_at_once(
         for (name, p), g in zip(tuned.items(), gradients, strict=True)
     }
     return loss.detach(), direct.detach(), v
+
+
+def _gradients_of_augmented(
+    detector: Detector,
+    theta: Tensors,
+    buffers: Tensors,
+    a: Tensor,
+    sample: ValSample,
+    augmentation: Augmentation,
+    val_loss: ValLoss,
+    chunk_size: int,
+) -> tuple[Tensor, Tensor, Tensors]:
+    """L_val and ∂_a L_val where only the augmented pictures are still to be embedded."""
+    assert sample.embedded is not None
+    Z_trn, Z_val = (Z.to(detector.device) for Z in sample.embedded)
+
+    def embed(rows: slice) -> Tensor:
+        sources = as_floats(sample.sources[rows], detector.device)
+        return detector.embed(theta, buffers, augmentation(sources, a, sample.noise[rows]))
+
+    chunks = _chunks(len(sample.sources), chunk_size)
+    kept = embed(chunks[0])  # with its graph: a sample in one chunk is embedded once
+    with torch.no_grad():
+        rest = [embed(rows) for rows in chunks[1:]]
+    Z_aug = torch.cat([kept.detach(), *rest]).requires_grad_()
+    loss = val_loss(Z_trn, Z_aug, Z_val)
+    (dZ_aug,) = grad(loss, Z_aug)
+    direct = grad(kept, a, dZ_aug[chunks[0]])[0]
+    for rows in chunks[1:]:
+        direct = direct + grad(embed(rows), a, dZ_aug[rows])[0]
+    return loss.detach(), direct.detach(), {}
 
 
 def _chunks(n: int, size: int) -> list[slice]:

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 Aspect = Literal["stretch", "crop", "pad"]
 Mode = Literal["exact", "finite_difference", "first_order"]
 
-MAY_BE_ZERO = ("holdout_share", "momentum", "weight_decay", "warm_start_epochs")
+MAY_BE_ZERO = ("holdout_share", "momentum", "weight_decay", "warm_start_epochs", "theta_updates")
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Settings:
     weight_decay: float = setting(3e-5, "of SGD on the detector")
 
     warm_start_epochs: int = setting(20, "of training at the initial a, before tuning begins")
-    theta_updates: int = setting(1, "of the detector for each update of a")
+    theta_updates: int = setting(1, "of the detector for each update of a; 0: it stays as it is")
     max_iterations: int = setting(500, "updates of a at most")
     a_step_size: float = setting(0.05, "of Adam on a (β), on a cosine schedule")
     hypergradient: Mode = setting("exact", "exact, finite_difference or first_order")

@@ -145,17 +145,21 @@ def random_index(n: int, size: int | None, generator: Generator) -> Tensor:
 
 def draw_sample(
     train: Tensor, pool: Tensor, augmentation: Augmentation, settings: Settings,
-    generator: Generator, device: torch.device,
+    generator: Generator, device: torch.device, embedded: tuple[Tensor, Tensor] | None = None,
 ) -> ValSample:  # fmt: skip
-    """What L_val is computed on: fresh samples in every iteration."""
+    """What L_val is computed on: fresh samples in every iteration.
+
+    `embedded` are (Z_trn, Z_val) of all pictures, where they are known.
+    """
     index = random_index(len(train), settings.val_train_samples, generator)
     n_augmented = settings.val_augmented_samples
     sources = train[index[torch.arange(n_augmented) % len(index)]]
     noise = augmentation.draw(n_augmented, generator).to(device)
-    chosen = pool
+    of_pool: Tensor | slice = slice(None)
     if settings.val_pool_samples is not None and settings.val_pool_samples < len(pool):
-        chosen = pool[random_index(len(pool), settings.val_pool_samples, generator)]
-    return ValSample(train[index], sources, noise, chosen)
+        of_pool = random_index(len(pool), settings.val_pool_samples, generator)
+    known = None if embedded is None else (embedded[0][index], embedded[1][of_pool])
+    return ValSample(train[index], sources, noise, pool[of_pool], known)
 
 
 def descend(
@@ -206,10 +210,19 @@ def tune(
     settings: Settings,
     val_loss: ValLoss = mean_distance_loss,
     progress: Progress | None = None,
+    embedded: tuple[Tensor, Tensor] | None = None,
 ) -> None:
-    """Algorithm 1 from state.a, in place, until L_trn + L_val has stopped falling."""
+    """Algorithm 1 from state.a, in place, until L_trn + L_val has stopped falling.
+
+    With no θ updates its line 3 is empty: only `a` is learned, and training and pool pictures are
+    embedded once (`embedded`, if the caller has done so).
+    """
+    if settings.theta_updates == 0 and embedded is None:
+        frozen = detector.frozen(state.theta, state.buffers)
+        embedded = frozen.embed_all(train), frozen.embed_all(pool)
     while len(state.history) < settings.max_iterations and not has_settled(state, settings):
         t, a, began = len(state.history), state.a, time.perf_counter()
+        theta, batch, alpha, train_loss = state.theta, None, 0.0, 0.0
         for _ in range(settings.theta_updates):  # line 3; only the last update is differentiated
             index = random_index(len(train), settings.batch_size, state.generator)
             batch = draw_train_batch(train, index, augmentation, settings, state, detector)
@@ -217,7 +230,9 @@ def tune(
             theta = state.theta
             train_loss = train_step(detector, state, batch, augmentation, settings, alpha)
         trained = time.perf_counter()
-        sample = draw_sample(train, pool, augmentation, settings, state.generator, detector.device)
+        sample = draw_sample(
+            train, pool, augmentation, settings, state.generator, detector.device, embedded
+        )
         gradient = hypergradient(  # lines 4 to 7, and the gradient of line 8 by Eq. 2
             detector, theta, state.theta, state.buffers, a, batch, sample, augmentation, val_loss,
             alpha, settings.hypergradient, settings.chunk_size,
@@ -225,7 +240,7 @@ def tune(
         beta = a_step_sizes(augmentation, a, settings, t)
         state.a, state.adam = descend(a, gradient.total, state.adam, t, beta)
         seconds = (trained - began, time.perf_counter() - trained)
-        clamped = clamped_share(augmentation, a, batch)
+        clamped = clamped_share(augmentation, a, batch or sample, detector.device)
         state.history.append(record(t, train_loss, gradient, a, augmentation, clamped, seconds))
         remember_best(state, a, settings)
         if progress is not None:
@@ -251,11 +266,14 @@ def record(
 
 
 @torch.no_grad()
-def clamped_share(augmentation: Augmentation, a: Tensor, batch: TrainBatch) -> float:
+def clamped_share(
+    augmentation: Augmentation, a: Tensor, drawn: TrainBatch | ValSample, device: torch.device
+) -> float:
     """Share of pixels that the augmentation drives to 0 or 1, where `a` has no gradient."""
-    augmented = augmentation(batch.sources, a, batch.noise)
+    sources = as_floats(drawn.sources, device)
+    augmented = augmentation(sources, a, drawn.noise)
     at_bound = (augmented <= 0) | (augmented >= 1)
-    was_at_bound = (batch.sources <= 0) | (batch.sources >= 1)
+    was_at_bound = (sources <= 0) | (sources >= 1)
     return float((at_bound & ~was_at_bound).float().mean())
 
 

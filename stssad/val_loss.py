@@ -12,6 +12,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from .alignment import Whitening, alignment, augmentation_shift
+
 ValLoss = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
@@ -38,6 +40,18 @@ def mean_distance_loss(Z_trn: Tensor, Z_aug: Tensor, Z_val: Tensor) -> Tensor:
     to_trn: Tensor = torch.linalg.vector_norm(Z_val - Z_trn.mean(dim=0), dim=1)
     to_aug: Tensor = torch.linalg.vector_norm(Z_val - Z_aug.mean(dim=0), dim=1)
     return (to_trn.mean() + to_aug.mean()) / 2
+
+
+def shift_alignment(Z_trn: Tensor, Z_aug: Tensor, Z_val: Tensor) -> Tensor:
+    """1 - J: does the augmentation move pictures where the pool has moved? (alignment.py; ours)
+
+    Whitened by the training covariance, which is a constant here. Z_aug[i] must be made of the
+    picture of Z_trn[i mod n], as the tuner draws them.
+    """
+    whitening = Whitening.of(Z_trn)
+    of_augmentation = whitening.shift(augmentation_shift(Z_trn, Z_aug))
+    of_pool = whitening.shift(Z_val.mean(dim=0) - Z_trn.mean(dim=0))
+    return 1 - alignment(of_augmentation, of_pool).to(Z_trn.dtype)
 
 
 def _squared_distances(A: Tensor, B: Tensor) -> Tensor:

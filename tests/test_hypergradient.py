@@ -12,7 +12,7 @@ from stssad.augment import Augmentation, CutDiff, Rotation
 from stssad.detector import Detector, Tensors
 from stssad.encoders import MLP, ResNet18
 from stssad.hypergradient import Hypergradient, Mode, TrainBatch, ValSample, hypergradient
-from stssad.val_loss import mean_distance_loss, mmd_loss
+from stssad.val_loss import mean_distance_loss, mmd_loss, shift_alignment
 
 ALPHA, MOMENTUM, DECAY = 0.03, 0.9, 3e-5
 STARTS = {
@@ -217,3 +217,29 @@ def test_more_augmented_than_normal_pictures_are_allowed() -> None:
 def test_unknown_mode_is_refused_by_name() -> None:
     with pytest.raises(ValueError, match="unknown hypergradient mode 'second'"):
         make_step("CutDiff").gradient("second")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("chunk_size", [3, 64])
+@pytest.mark.parametrize("loss", [mean_distance_loss, mmd_loss, shift_alignment])
+def test_embeddings_computed_once_give_the_same_gradient(
+    loss: Callable[..., Tensor], chunk_size: int
+) -> None:
+    """Where θ stays, dL_val/da needs only the augmented pictures embedded anew."""
+    step = make_step("CutDiff")
+    known = tuple(
+        step.detector.embed(step.theta, step.buffers, images).detach()
+        for images in (step.sample.train, step.sample.pool)
+    )
+    found = [
+        hypergradient(
+            step.detector, step.theta, step.theta, step.buffers, step.a, None, sample,
+            step.augmentation, loss, 0.0, chunk_size=chunk_size,
+        )
+        for sample in (step.sample, replace(step.sample, embedded=known))
+    ]  # fmt: skip
+    torch.testing.assert_close(found[1].direct, found[0].direct, rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(found[1].val_loss, found[0].val_loss)
+    assert not found[1].indirect.any() and found[1].direct.abs().max() > 1e-6
+    a = step.a.clone().requires_grad_()
+    (wanted,) = torch.autograd.grad(step.val_loss(step.theta, step.buffers, a, loss), a)
+    torch.testing.assert_close(found[1].total, wanted, rtol=1e-6, atol=1e-10)

@@ -159,7 +159,7 @@ def test_clamped_share_counts_the_pixels_driven_to_black() -> None:
     state, net = start(detector()), detector()
     batch = draw_train_batch(pictures(20), torch.arange(8), CutDiff(), TINY, state, net)
     augmented = CutDiff()(batch.sources, state.a, batch.noise)
-    share = clamped_share(CutDiff(), state.a, batch)
+    share = clamped_share(CutDiff(), state.a, batch, net.device)
     assert share == pytest.approx((augmented == 0).float().mean().item()) and share > 0
 
 
@@ -210,3 +210,16 @@ def test_presets_are_the_appendix() -> None:
 def test_negative_settings_are_refused_by_name(name: str) -> None:
     with pytest.raises(ValueError, match=f"Settings.{name} must be"):
         Settings(**{name: -1})
+
+
+def test_without_theta_updates_only_a_moves() -> None:
+    """Algorithm 1 with its line 3 empty."""
+    net = detector()
+    state = start(net)
+    theta = {name: p.clone() for name, p in state.theta.items()}
+    settings = replace(TINY, theta_updates=0, warm_start_epochs=0)
+    tune(net, CutDiff(), pictures(20), pictures(12, seed=1), state, settings)
+    assert state.n_updates == 0 and len(state.history) == settings.max_iterations
+    assert all(torch.equal(theta[name], p) for name, p in state.theta.items())
+    assert not torch.equal(state.a, start(net).a)
+    assert not any(any(r.indirect_gradient) for r in state.history)
