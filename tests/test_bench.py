@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from torch import Tensor
 from typer.testing import CliRunner
 
@@ -195,3 +196,23 @@ def test_an_augmentation_of_ones_own_is_one_file(tmp_path: Path) -> None:
           "--jobs", "1", *CHANGES, "--results", str(tmp_path))  # fmt: skip
     (made,) = Store(tmp_path).lines("demonstrative")
     assert made.cell.method == "ST-SSAD[BrightLine]" and "thickness" in made.learned
+
+
+def test_demonstrative_tasks_take_textures_whatever_data_is_at_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "bolts"
+    folder.mkdir()
+    for i in range(30):
+        Image.new("RGB", (40, 40), (100 + i, 90, 80)).save(folder / f"{i}.png")
+    monkeypatch.setenv("STSSAD_DATA", str(folder))
+    words = ["run", "demonstrative", "--tasks", "0.16/1", "--methods", "RS-CD", "--jobs", "1"]
+    words += [*CHANGES, "--results", str(tmp_path)]
+    bench(*words)
+    bench(*words, "--normal", str(folder))
+    (texture,), (own,) = (
+        Store(tmp_path).lines(name) for name in ("demonstrative", "demonstrative-bolts")
+    )
+    assert (texture.n_train, own.n_train) == (240, 20)
+    with pytest.raises(ValueError, match="--normal is for the demonstrative tasks"):
+        bench("run", "tile", "--normal", str(folder), "--results", str(tmp_path))

@@ -42,6 +42,10 @@ def run(
         list[str] | None, typer.Option(help="A setting, as NAME=VALUE; may be repeated.")
     ] = None,
     data: Data = None,
+    normal: Annotated[
+        Path | None,
+        typer.Option(help="Normal pictures for the demonstrative tasks; else textures."),
+    ] = None,
     results: Results = RESULTS,
     jobs: Annotated[int, typer.Option(help="Processes; 0: one for each core.")] = 0,
     ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster to run on.")] = None,
@@ -55,6 +59,11 @@ def run(
     from .progress import BenchProgress
     from .runner import run_here, units
 
+    if testbed == "demonstrative":  # STSSAD_DATA is no folder of normal pictures
+        data = normal
+        testbed += f"-{normal.absolute().name}" if normal else ""
+    elif normal is not None:
+        raise ValueError("--normal is for the demonstrative tasks; the others have their own")
     bed = find_testbed(testbed, data)
     known = bed.tasks()
     words = methods.split(",") if methods else [] if augmentation else methods_of(testbed)

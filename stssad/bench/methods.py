@@ -101,7 +101,7 @@ METHODS: Mapping[str, Method] = {
 
 def methods_of(testbed: str) -> list[str]:
     """Those of the paper's table for it."""
-    if testbed == "demonstrative":
+    if testbed.startswith("demonstrative"):
         return ["ST-SSAD"]
     kinds = ("RO",) if testbed == "svhn" else ("CO", "CP", "CD")
     random_ones = [f"{way}-{kind}" for kind in kinds for way in ("RS", "RD")]

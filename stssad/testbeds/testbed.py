@@ -25,10 +25,15 @@ class Testbed:
     augmentation: Callable[[], Augmentation]
     data: Path | None = None
 
+    @property
+    def is_demonstrative(self) -> bool:
+        """`demonstrative` on textures, `demonstrative-NAME` on a folder of that name."""
+        return self.name.partition("-")[0] == "demonstrative"
+
     def tasks(self) -> list[str]:
         if self.name == "svhn":
             return svhn.tasks()
-        if self.name == "demonstrative":
+        if self.is_demonstrative:
             return list(synthetic.demonstrative_tasks())
         return mvtec.defects(self._root(), self.name)
 
@@ -48,7 +53,7 @@ class Testbed:
         contamination: float | None = None,
     ) -> Task:  # fmt: skip
         """One task; where the protocol divides pictures, by the seed."""
-        if self.name == "demonstrative":
+        if self.is_demonstrative:
             if protocol != "transductive":
                 raise ValueError("the demonstrative tasks are transductive, as in the paper")
             return synthetic.demonstrative(task, reading, self.data, seed)
