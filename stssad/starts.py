@@ -1,6 +1,7 @@
 """One start of Algorithm 1 from beginning to end, and several of them, one by one or at once."""
 
 import hashlib
+import inspect
 import os
 import threading
 import time
@@ -29,6 +30,7 @@ from .tuner import (
     warm_start,
 )
 from .val_loss import ValLoss
+from .version import __version__
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,7 @@ class Job:
     def _digest(self, words: list[object], tensors: list[Tensor]) -> str:
         digest = hashlib.sha256()
         words = [*words, self.seed, self.start, self.initial_a.tolist(), type(self.augmentation)]
-        for text in (*words, self.augmentation.__dict__, self.encoder):
+        for text in (*words, self.augmentation.__dict__, self.encoder, source(self.augmentation)):
             digest.update(str(text).encode())
         tensors = [self.train, *tensors]
         if not hasattr(self.encoder, "reset_parameters"):  # else they are drawn from the seed
@@ -76,6 +78,15 @@ class Job:
     def own_seed(self) -> int:
         """A seed for this start alone, whatever runs beside it."""
         return int(np.random.SeedSequence([self.seed, self.start]).generate_state(1)[0])
+
+
+def source(part: object) -> str:
+    """The code of a part's class, and our version: results of other code are other results."""
+    try:
+        code = inspect.getsource(type(part))
+    except (OSError, TypeError):  # made where there is no file
+        code = ""
+    return f"{__version__} {code}"
 
 
 @dataclass(frozen=True)

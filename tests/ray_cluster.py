@@ -10,6 +10,7 @@ import json
 import sys
 from typing import Any
 
+import ray
 from ray.cluster_utils import Cluster
 
 from stssad.bench.cell import Cell
@@ -34,11 +35,12 @@ def main() -> None:
     cluster.wait_for_nodes()
     todo = units(cells(3 if what == "same" else 6), None, None)
     found = {}
-    for lines in run_on_ray(todo, cluster.address):
-        found |= {line.cell.key: line.auc for line in lines}
+    for outcome in run_on_ray(todo, cluster.address):
+        found |= {line.cell.key: line.auc for line in outcome.lines}
         if what == "kill" and len(found) == 1:  # the other node is at work
             cluster.remove_node(node, allow_graceful=False)
-    print(json.dumps(found))
+    alive = sum(node["Alive"] for node in ray.nodes())
+    print(json.dumps({"found": found, "alive": alive}))
 
 
 if __name__ == "__main__":

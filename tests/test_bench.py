@@ -1,7 +1,8 @@
 """The benchmark: cells, their store, what a method sees, and the command line."""
 
 import json
-from dataclasses import replace
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from stssad.bench import runner
 from stssad.bench.cell import Cell, Line, Store
-from stssad.bench.methods import Method
+from stssad.bench.methods import Method, Surroundings
 from stssad.bench.runner import Unit, in_turn, run_here, run_unit, units
 from stssad.cli import app
 from stssad.testbeds.task import Task
@@ -40,14 +41,62 @@ def test_a_line_survives_the_file(tmp_path: Path) -> None:
 
 
 def test_a_torn_last_line_is_left_out_and_then_cut_off(tmp_path: Path) -> None:
+    """Wherever it is torn, its newline included."""
     store = Store(tmp_path)
-    store.append([line(cell(seed=0)), line(cell(seed=1))])
+    own = replace(line(cell(seed=1)), learned={"Größe": 0.5})
+    store.append([line(cell(seed=0)), own])
     path = store.path("demonstrative")
     whole = path.read_bytes()
-    path.write_bytes(whole[:-20])
-    assert [made.cell.seed for made in store.lines("demonstrative")] == [0]
-    store.append([line(cell(seed=1))])
-    assert path.read_bytes() == whole
+    first = whole.index(b"\n") + 1
+    for cut in range(first, len(whole)):
+        path.write_bytes(whole[:cut])
+        assert [made.cell.seed for made in store.lines("demonstrative")] == [0]
+        store.append([own])
+        assert path.read_bytes() == whole
+
+
+def test_two_writers_lose_nothing(tmp_path: Path) -> None:
+    def write(seeds: range) -> None:
+        for seed in seeds:
+            Store(tmp_path).append([line(cell(seed=seed))])
+
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(write, [range(k, 100, 4) for k in range(4)]))
+    assert {made.cell.seed for made in Store(tmp_path).lines("demonstrative")} == set(range(100))
+
+
+def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "class Broken:\n"
+        "    def __init__(self, settings, seed): pass\n"
+        "    def fit(self, train, unlabeled): raise RuntimeError('no luck')\n"
+    )
+    with pytest.raises(ValueError, match=r"1 cell\(s\) failed.*0\.16/1 Broken seed 0.*no luck"):
+        bench("run", "demonstrative", "--tasks", "0.16/1", "--methods", f"{file}:Broken,RS-CD",
+              *CHANGES, "--jobs", "1", "--results", str(tmp_path))  # fmt: skip
+    assert [made.cell.method for made in Store(tmp_path).lines("demonstrative")] == ["RS-CD"]
+
+
+def test_results_of_other_code_are_not_taken_for_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    code = (
+        "class Mine:\n"
+        "    def __init__(self, settings, seed): pass\n"
+        "    def fit(self, train, unlabeled): return self\n"
+        "    def decision_function(self, images): return images.flatten(1).mean(1).numpy()\n"
+    )
+    file.write_text(code)
+    words = ["run", "demonstrative", "--tasks", "0.16/1", "--methods", f"{file}:Mine"]
+    words += ["--jobs", "1", "--results", str(tmp_path)]
+    bench(*words)
+    assert "0 to run" in bench(*words)
+    file.write_text(code.replace("mean(1)", "amax(1)"))
+    with pytest.raises(ValueError, match="other pictures, settings or code than yours"):
+        bench(*words)
+    with pytest.raises(ValueError, match="two methods are called 'AE'"):
+        file.write_text(code.replace("Mine", "AE"))
+        bench("run", "demonstrative", "--methods", f"{file}:AE", "--results", str(tmp_path))
 
 
 def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
@@ -70,38 +119,39 @@ def test_cells_that_ignore_the_pool_are_fitted_together() -> None:
 
 
 def test_one_fit_serves_all_tasks_of_the_same_pictures() -> None:
-    together = run_unit(units([cell(task="0.04/1"), cell(task="0.16/1")], None, None)[0])
-    alone = run_unit(Unit((cell(task="0.16/1"),), None, None))
+    together = run_unit(units([cell(task="0.04/1"), cell(task="0.16/1")], None, None)[0]).lines
+    alone = run_unit(Unit((cell(task="0.16/1"),), None, None)).lines
     assert together[1].auc == alone[0].auc
 
 
 def test_the_same_cell_gives_the_same_auc_in_any_number_of_processes() -> None:
     todo = units([cell("ST-SSAD"), cell("RS-CD")], None, None)
     one, two = (
-        {made.cell.key: made.auc for lines in run_here(todo, jobs) for made in lines}
+        {made.cell.key: made.auc for outcome in run_here(todo, jobs) for made in outcome.lines}
         for jobs in (1, 2)
     )
     assert one == two and len(one) == 2
 
 
 def test_a_shared_warm_start_changes_nothing(tmp_path: Path) -> None:
-    plain = run_unit(Unit((cell("ST-SSAD"),), None, None))
+    plain = run_unit(Unit((cell("ST-SSAD"),), None, None)).lines
     folder = tmp_path / "warm"
-    first = run_unit(Unit((cell("ST-SSAD"),), None, folder))
+    first = run_unit(Unit((cell("ST-SSAD"),), None, folder)).lines
     n_kept = len(list(folder.iterdir()))
-    other_loss = run_unit(Unit((cell("MMD1"),), None, folder))
-    again = run_unit(Unit((cell("ST-SSAD"),), None, folder))
+    other_loss = run_unit(Unit((cell("MMD1"),), None, folder)).lines
+    again = run_unit(Unit((cell("ST-SSAD"),), None, folder)).lines
     assert len(list(folder.iterdir())) == n_kept == 4  # one for each start, used by both
     assert plain[0].auc == first[0].auc == again[0].auc
     assert plain[0].starts == first[0].starts == again[0].starts
     assert other_loss[0].starts != plain[0].starts
-    assert run_unit(Unit((cell("MMD1"),), None, None))[0].starts == other_loss[0].starts
+    assert run_unit(Unit((cell("MMD1"),), None, None)).lines[0].starts == other_loss[0].starts
 
 
 class Spy:
     """A method that keeps what it is given."""
 
     seen: list[object] = []  # noqa: RUF012
+    place = ""  # what it was built from
 
     def fit(self, *given: object, **more: object) -> "Spy":
         Spy.seen += [*given, *more.values()]
@@ -115,7 +165,12 @@ class Spy:
 def run_spy(monkeypatch: pytest.MonkeyPatch, flip: bool) -> tuple[list[object], float]:
     """The cell as the runner runs it, with labels as they are or turned over."""
     Spy.seen = []
-    monkeypatch.setattr(runner, "method", lambda name: Method(lambda s: Spy(), uses_pool=True))
+
+    def build(place: Surroundings) -> Spy:
+        Spy.place = str(asdict(place))
+        return Spy()
+
+    monkeypatch.setattr(runner, "method", lambda name: Method(build, uses_pool=True))
     if flip:
         plain_load = Testbed.load
 
@@ -124,7 +179,7 @@ def run_spy(monkeypatch: pytest.MonkeyPatch, flip: bool) -> tuple[list[object], 
             return replace(task, test_labels=1 - task.test_labels, name="defect")
 
         monkeypatch.setattr(Testbed, "load", flipped)
-    made = run_unit(Unit((cell(),), None, None))
+    made = run_unit(Unit((cell(),), None, None)).lines
     return Spy.seen, made[0].auc
 
 
@@ -132,6 +187,7 @@ def test_labels_never_reach_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, auc = run_spy(monkeypatch, flip=False)
     assert len(seen) == 3  # training pictures, pool; then the test pictures
     assert all(isinstance(item, Tensor) and item.ndim == 4 for item in seen)  # nothing but pictures
+    assert "0.04" not in Spy.place and "label" not in Spy.place  # nor the task's name
     flipped, flipped_auc = run_spy(monkeypatch, flip=True)
     for a, b in zip(seen, flipped, strict=True):
         assert isinstance(a, Tensor) and isinstance(b, Tensor) and torch.equal(a, b)
@@ -211,7 +267,8 @@ def test_demonstrative_tasks_take_textures_whatever_data_is_at_hand(
     bench(*words)
     bench(*words, "--normal", str(folder))
     (texture,), (own,) = (
-        Store(tmp_path).lines(name) for name in ("demonstrative", "demonstrative-bolts")
+        Store(tmp_path).lines(name)
+        for name in ("demonstrative", f"demonstrative-{tmp_path.name}-bolts")
     )
     assert (texture.n_train, own.n_train) == (240, 20)
     with pytest.raises(ValueError, match="--normal is for the demonstrative tasks"):

@@ -2,10 +2,11 @@
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 
 @dataclass(frozen=True)
@@ -38,11 +39,12 @@ class Line:
     n_train: int
     n_pool: int
     n_test: int
+    made_of: str = ""  # differs where pictures, settings or the code of one's own did
     starts: list[dict[str, Any]] = field(default_factory=list)  # of a tuned method, each start
 
     def to_json(self) -> str:
         facts = asdict(self)
-        return json.dumps({**facts.pop("cell"), **facts}, ensure_ascii=False)
+        return json.dumps({**facts.pop("cell"), **facts})
 
     @staticmethod
     def from_json(text: str) -> "Line":
@@ -67,15 +69,12 @@ class Store:
         if not path.is_file():
             return []
         found: dict[str, Line] = {}
-        texts = path.read_text(encoding="utf-8").split("\n")
-        for number, text in enumerate(texts, start=1):
-            if not text:
-                continue
+        content = path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]  # what comes after was being written
+        for number, text in enumerate(whole.splitlines(), start=1):
             try:
-                line = Line.from_json(text)
-            except (json.JSONDecodeError, TypeError) as error:
-                if number == len(texts):  # no newline after it: it was being written
-                    continue
+                line = Line.from_json(text.decode())
+            except (ValueError, TypeError) as error:
                 raise ValueError(
                     f"line {number} of {str(path)!r} is damaged ({error}); delete that line"
                 ) from None
@@ -89,16 +88,24 @@ class Store:
         """On the disk when this returns. A torn last line is cut off first."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for line in lines:
-            path = self.path(line.cell.testbed)
-            with open(path, "a+b") as file:
-                file.truncate(whole_length(path))
-                file.seek(0, os.SEEK_END)
+            with open(self.path(line.cell.testbed), "a+b") as file, locked(file):
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
                 file.write((line.to_json() + "\n").encode())
                 file.flush()
                 os.fsync(file.fileno())
 
 
-def whole_length(path: Path) -> int:
-    """Bytes up to and including the last newline."""
-    content = path.read_bytes()
-    return content.rfind(b"\n") + 1
+@contextmanager
+def locked(file: BinaryIO) -> Iterator[None]:
+    """Alone with the file, since two runs may write to it; where there are no locks, without."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        yield
+        return
+    fcntl.flock(file, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        fcntl.flock(file, fcntl.LOCK_UN)

@@ -3,11 +3,14 @@
 import itertools
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from .cell import Cell, Line, Store
+
+if TYPE_CHECKING:
+    from ..testbeds.testbed import Testbed
 
 app = typer.Typer(
     no_args_is_help=True, help="Run the paper's testbeds; make its tables and figures."
@@ -53,49 +56,91 @@ def run(
 ) -> None:
     """Run methods x tasks x seeds that have no result yet; stop and start again as you like."""
     from ..cli import make_console
-    from ..testbeds.testbed import find_testbed
     from .cluster import run_on_ray
-    from .methods import WITH_AUGMENTATION, method, methods_of, name_of
+    from .methods import WITH_AUGMENTATION, methods_of, named
     from .progress import BenchProgress
     from .runner import run_here, units
 
-    if testbed == "demonstrative":  # STSSAD_DATA is no folder of normal pictures
-        data = normal
-        testbed += f"-{normal.absolute().name}" if normal else ""
-    elif normal is not None:
-        raise ValueError("--normal is for the demonstrative tasks; the others have their own")
-    bed = find_testbed(testbed, data)
+    bed = chosen_testbed(testbed, data, normal)
     known = bed.tasks()
-    words = methods.split(",") if methods else [] if augmentation else methods_of(testbed)
+    words = methods.split(",") if methods else [] if augmentation else methods_of(bed.name)
     words += [f"{WITH_AUGMENTATION}{augmentation}"] if augmentation else []
-    named = {name_of(each): each for each in words}
+    ways = named([absolute(each) for each in words])
     chosen = tasks.split(",") if tasks else known
     for task in chosen:
         if task not in known:
-            raise ValueError(f"{testbed} has no task {task!r}; it has {', '.join(known)}")
-    for each in words:
-        method(each)
+            raise ValueError(f"{bed.name} has no task {task!r}; it has {', '.join(known)}")
     changes = changes_of(change or [])
     bed.settings(preset, **changes)
-    store = Store(results)
     cells = [
-        Cell(testbed, task, name, seed, protocol, preset, contamination, changes)
-        for seed, name, task in itertools.product(range(seeds), named, chosen)
+        Cell(bed.name, task, name, seed, protocol, preset, contamination, changes)
+        for seed, name, task in itertools.product(range(seeds), ways, chosen)
     ]
-    there = {line.cell.key for line in store.lines(testbed)}
-    todo = [cell for cell in cells if cell.key not in there]
+    store = Store(results)
+    done = {line.cell.key: line for line in store.lines(bed.name)}
+    todo = [cell for cell in cells if cell.key not in done]
     console = make_console(False)
     console.print(f"{len(cells)} cells, {len(cells) - len(todo)} of them done: {len(todo)} to run")
+    check_same([done[c.key] for c in cells if c.key in done], bed.data, ways, store)
     if dry_run or not todo:
         return
-    work = units(todo, data and data.absolute(), results.absolute() / ".warm-starts", named)
-    jobs = jobs or os.cpu_count() or 1
-    found = run_on_ray(work, ray) if ray else run_here(work, jobs)
-    with BenchProgress(console, len(todo)) as progress:
-        for lines in found:
-            store.append(lines)
-            progress(lines)
-    console.print(f"results: {store.path(testbed)}")
+    # On a cluster each node would have its own; a cell then makes its own warm starts.
+    warm_starts = None if ray else results.absolute() / ".warm-starts"
+    work = units(todo, bed.data and bed.data.absolute(), warm_starts, ways)
+    found = run_on_ray(work, ray) if ray else run_here(work, jobs or os.cpu_count() or 1)
+    failed = []
+    with BenchProgress(console, todo) as progress:
+        for outcome in found:
+            store.append(outcome.lines)
+            progress(outcome.lines)
+            if outcome.failed is not None:
+                c = outcome.failed
+                failed.append(f"{c.testbed} {c.task} {c.method} seed {c.seed}: {outcome.error}")
+                console.print(f"failed: {failed[-1]}")
+    console.print(f"results: {store.path(bed.name)}")
+    if failed:
+        raise ValueError(f"{len(failed)} cell(s) failed, the first: {failed[0]}")
+
+
+def chosen_testbed(name: str, data: Path | None, normal: Path | None) -> "Testbed":
+    """The demonstrative tasks take a folder only if it is named: STSSAD_DATA is no such folder."""
+    from ..testbeds.testbed import find_testbed
+
+    if name.startswith("demonstrative-"):
+        raise ValueError("give the folder: stssad bench run demonstrative --normal DIR")
+    if name == "demonstrative":
+        if normal is None:
+            return find_testbed(name)
+        folder = normal.absolute()
+        return find_testbed(f"{name}-{folder.parent.name}-{folder.name}", folder)
+    if normal is not None:
+        raise ValueError("--normal is for the demonstrative tasks; the others have their own")
+    return find_testbed(name, data)
+
+
+def absolute(words: str) -> str:
+    """FILE.py:NAME with the file's whole path, which another process can find."""
+    from .methods import WITH_AUGMENTATION
+
+    if ".py:" not in words:
+        return words
+    before = WITH_AUGMENTATION if words.startswith(WITH_AUGMENTATION) else ""
+    return f"{before}{Path(words.removeprefix(before)).absolute()}"
+
+
+def check_same(lines: list[Line], data: Path | None, ways: dict[str, str], store: Store) -> None:
+    """Results that are there must come from the same pictures, settings and code."""
+    from .runner import load_task, made_of
+
+    for line in lines:
+        words = ways[line.cell.method]
+        found = made_of(line.cell, load_task(line.cell, data), data, words)
+        if line.made_of != found:
+            c = line.cell
+            raise ValueError(
+                f"{str(store.path(c.testbed))!r} has {c.task} {c.method} seed {c.seed} from other "
+                "pictures, settings or code than yours; give another folder with --results"
+            )
 
 
 def changes_of(words: list[str]) -> dict[str, Any]:

@@ -62,8 +62,10 @@ class Tuned:
         return self.model.decision_function(images)
 
 
-def tuned(s: Surroundings, val_loss: ValLoss = mean_distance_loss, mode: Mode = "exact") -> Tuned:
-    settings = replace(s.settings, hypergradient=mode)
+def tuned(
+    s: Surroundings, val_loss: ValLoss = mean_distance_loss, mode: Mode | None = None
+) -> Tuned:
+    settings = replace(s.settings, hypergradient=mode) if mode else s.settings
     model = STSSAD(s.augmentation(), settings=settings, seed=s.seed, val_loss=val_loss)
     return Tuned(model, s.warm_starts)
 
@@ -132,6 +134,25 @@ def name_of(words: str) -> str:
         return words
     name = words.rpartition(":")[2]
     return f"{OURS}[{name}]" if words.startswith(WITH_AUGMENTATION) else name
+
+
+def source_of(words: str) -> str:
+    """The code of a method or augmentation of one's own; nothing for ours."""
+    if ".py:" not in words:
+        return ""
+    return Path(words.removeprefix(WITH_AUGMENTATION).rpartition(":")[0]).read_text("utf-8")
+
+
+def named(words: list[str]) -> dict[str, str]:
+    """Methods by the names that results give them, which must differ."""
+    found: dict[str, str] = {}
+    for each in words:
+        method(each)
+        name = name_of(each)
+        if name in found or (name in METHODS and ".py:" in each):
+            raise ValueError(f"two methods are called {name!r}; give yours another name")
+        found[name] = each
+    return found
 
 
 def object_of(words: str) -> Any:

@@ -3,23 +3,24 @@
 Labels are read here, once a method has given its scores, by `Task.auc`.
 """
 
+import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
+from ..settings import Settings
 from ..testbeds.parts import Protocol
 from ..testbeds.task import Task
-from ..testbeds.testbed import find_testbed
+from ..testbeds.testbed import Testbed, find_testbed
+from ..threads import torch_threads
 from ..version import __version__
 from .cell import Cell, Line
-from .methods import Estimator, Method, Surroundings, method
-
-Done = Callable[[list[Line]], None]
+from .methods import Estimator, Method, Surroundings, method, source_of
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,15 @@ class Unit:
     @property
     def method(self) -> Method:
         return method(self.words or self.cells[0].method)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a unit: its lines or, of the cell that failed, why."""
+
+    lines: list[Line]
+    failed: Cell | None = None
+    error: str = ""
 
 
 def units(
@@ -72,43 +82,77 @@ def in_turn(groups: list[list[Any]]) -> list[Any]:
     return [group[i] for i in range(longest) for group in groups if i < len(group)]
 
 
-def run_unit(unit: Unit) -> list[Line]:
-    """Fit, score, and only then look at the labels."""
+def settings_of(cell: Cell, bed: Testbed) -> Settings:
+    return bed.settings(cell.preset, **cell.changes)
+
+
+def load_task(cell: Cell, data: Path | None) -> Task:
+    bed = find_testbed(cell.testbed, data)
+    reading = settings_of(cell, bed).reading
+    protocol = cast(Protocol, cell.protocol)
+    return bed.load(cell.task, cell.preset, reading, protocol, cell.seed, cell.contamination)
+
+
+def made_of(cell: Cell, task: Task, data: Path | None, words: str = "") -> str:
+    """A digest of what a result rests on beside its cell: pictures, settings, code of one's own."""
+    digest = hashlib.sha256()
+    settings = settings_of(cell, find_testbed(cell.testbed, data))
+    digest.update(str(asdict(settings)).encode())
+    digest.update(source_of(words).encode())
+    for pictures in (task.train, task.pool, task.test):
+        digest.update(pictures.numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def run_unit(unit: Unit) -> Outcome:
+    """Every cell of a unit; one that fails is named, and those before it are kept."""
     lines: list[Line] = []
-    fitted: tuple[torch.Tensor, Estimator, float] | None = None
+    fitted: tuple[torch.Tensor, Estimator] | None = None
     for cell in unit.cells:
-        bed = find_testbed(cell.testbed, unit.data)
-        settings = bed.settings(cell.preset, **cell.changes)
-        protocol = cast(Protocol, cell.protocol)
-        task = bed.load(
-            cell.task, cell.preset, settings.reading, protocol, cell.seed, cell.contamination
-        )
-        if fitted is None or not torch.equal(fitted[0], task.train):
-            place = Surroundings(settings, bed.augmentation, cell.seed, unit.warm_starts)
-            fitted = (task.train, *fit(unit.method.build(place), task))
-        _, estimator, seconds = fitted
-        auc = task.auc(estimator.decision_function(task.test))
-        lines.append(line_of(cell, task, estimator, auc, seconds / len(unit.cells)))
-    return lines
+        try:
+            task = load_task(cell, unit.data)
+            with torch_threads(1):  # as in any other process
+                seconds = 0.0
+                if fitted is None or not torch.equal(fitted[0], task.train):
+                    estimator, seconds = fit(unit, cell, task)
+                    fitted = task.train, estimator
+                auc = task.auc(fitted[1].decision_function(task.test))
+            digest = made_of(cell, task, unit.data, unit.words)
+            lines.append(line_of(cell, task, fitted[1], auc, seconds, digest))
+        except Exception as error:  # whatever a method may do; the other cells go on
+            return Outcome(with_shared_seconds(lines), cell, f"{type(error).__name__}: {error}")
+    return Outcome(with_shared_seconds(lines))
 
 
-def fit(estimator: Estimator, task: Task) -> tuple[Estimator, float]:
-    """All that a method sees of a task: normal pictures and the unlabeled pool."""
+def fit(unit: Unit, cell: Cell, task: Task) -> tuple[Estimator, float]:
+    """All that a method sees of a task: normal pictures and the unlabeled pool. And seconds."""
+    bed = find_testbed(cell.testbed, unit.data)
+    place = Surroundings(settings_of(cell, bed), bed.augmentation, cell.seed, unit.warm_starts)
+    estimator = unit.method.build(place)
     began = time.perf_counter()
     estimator.fit(task.train, task.pool)
     return estimator, time.perf_counter() - began
 
 
-def line_of(cell: Cell, task: Task, estimator: Estimator, auc: float, seconds: float) -> Line:
+def with_shared_seconds(lines: list[Line]) -> list[Line]:
+    """The time of fits that served several cells, in equal parts."""
+    total = sum(line.seconds for line in lines)
+    return [replace(line, seconds=round(total / len(lines), 1)) for line in lines]
+
+
+def line_of(
+    cell: Cell, task: Task, estimator: Estimator, auc: float, seconds: float, digest: str
+) -> Line:
     return Line(
         cell=cell,
         auc=auc,
-        seconds=round(seconds, 1),
+        seconds=seconds,
         learned=rounded(getattr(estimator, "learned_", {})),
         version=__version__,
         n_train=len(task.train),
         n_pool=len(task.pool),
         n_test=len(task.test),
+        made_of=digest,
         starts=[start_facts(c) for c in getattr(estimator, "candidates_", [])],
     )
 
@@ -130,7 +174,7 @@ def rounded(values: dict[str, float]) -> dict[str, float]:
     return {name: float(f"{value:.4g}") for name, value in values.items()}
 
 
-def run_here(todo: list[Unit], jobs: int) -> Iterator[list[Line]]:
+def run_here(todo: list[Unit], jobs: int) -> Iterator[Outcome]:
     """In processes of this machine, each result as soon as it is there."""
     if jobs == 1:
         yield from map(run_unit, todo)

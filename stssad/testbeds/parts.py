@@ -4,6 +4,7 @@ transductive: the pool is the test set itself, unlabeled.
 inductive:    tuning and choosing see one half of the unlabeled pictures, the AUC is of the other.
 """
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
@@ -64,9 +65,14 @@ class Parts:
         train = self.train[torch.randperm(len(self.train), generator=generator)]
         normal = self.normal[torch.randperm(len(self.normal), generator=generator)]
         k = len(defects) // 2
-        n = min(LARGEST_POOL, int(k * (1 - share) / share))
+        n = min(LARGEST_POOL, math.floor(k * (1 - share) / share + 1e-9))  # 0.3 is a little less
         from_normal = min(n, len(normal) // 2)
         n_defects = round(n * share / (1 - share))
+        if n == 0 or n_defects == 0:
+            raise ValueError(
+                f"{self.name} has {len(defects)} anomalous pictures, too few for a pool with "
+                f"contamination {share:g}; choose another"
+            )
         pool_normal = torch.cat([normal[:from_normal], train[: n - from_normal]])
         pool, _ = mixed(pool_normal, defects[:n_defects], generator)
         test, labels = mixed(normal[from_normal:], defects[n_defects:], generator)

@@ -8,6 +8,7 @@ seed, the same for every task and run.
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 import numpy.typing as npt
@@ -51,13 +52,23 @@ def find_files(root: Path) -> list[Path]:
         pair = [folder / f"{part}_32x32.mat" for part in ("train", "test")]
         if all(path.is_file() for path in pair):
             return pair
-        if single := sorted(folder.glob("*.npz")):
-            return single[:1]
+        for path in sorted(folder.glob("*.npz")):
+            if is_digits(path):
+                return [path]
     raise FileNotFoundError(
         f"no SVHN in {str(root)!r}: there are neither train_32x32.mat and test_32x32.mat nor an "
         f".npz of x and y, nor the same below svhn*/. Get the files from {SOURCE} (they are never "
         "downloaded for you), or name another folder with --data or STSSAD_DATA"
     )
+
+
+def is_digits(path: Path) -> bool:
+    """Whether an .npz is, or may be, one of pictures and digits: it is read, and checked, later."""
+    try:
+        with np.load(path, allow_pickle=False) as content:
+            return {"x", "y"} <= set(content.files)
+    except (ValueError, BadZipFile, OSError, EOFError):
+        return True  # damaged: it will be named
 
 
 def read_mat(path: Path) -> tuple[Pixels, Digits]:
@@ -75,11 +86,9 @@ def read_mat(path: Path) -> tuple[Pixels, Digits]:
 
 
 def read_npz(path: Path) -> tuple[Pixels, Digits]:
-    from zipfile import BadZipFile
-
     try:
         with np.load(path, allow_pickle=False) as content:
-            x, y = content["x"], content["y"].astype(np.int64)
+            x, y = content["x"], content["y"].astype(np.int64) % 10  # zero may be 10
     except (KeyError, ValueError, BadZipFile, OSError, EOFError) as error:
         raise ValueError(f"{str(path)!r} is no .npz of x and y ({error}); write it anew") from None
     if x.ndim == 3:

@@ -54,17 +54,21 @@ class Testbed:
     ) -> Task:  # fmt: skip
         """One task; where the protocol divides pictures, by the seed."""
         if self.is_demonstrative:
-            if protocol != "transductive":
-                raise ValueError("the demonstrative tasks are transductive, as in the paper")
+            if protocol != "transductive" or contamination is not None:
+                raise ValueError(
+                    "the demonstrative tasks are transductive, with half of the pool patched"
+                )
             return synthetic.demonstrative(task, reading, self.data, seed)
         parts = _parts(self.name, self._root(), task, preset, reading)
         return parts.task(protocol, seed, contamination)
 
     def _root(self) -> Path:
         if self.data is None:
+            source = svhn.SOURCE if self.name == "svhn" else mvtec.SOURCE
             raise FileNotFoundError(
-                f"the testbed {self.name!r} needs a folder with the data; name it with --data or "
-                "STSSAD_DATA"
+                f"the testbed {self.name!r} needs its data, from {source}; name the folder that "
+                "holds them with --data or STSSAD_DATA (docs/benchmark.md has the layout). There "
+                "are svhn, demonstrative, and MVTec AD's categories such as tile"
             )
         return self.data
 
