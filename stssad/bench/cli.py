@@ -168,7 +168,9 @@ def changes_of(words: list[str]) -> dict[str, Any]:
 
 @app.command()
 def table(
-    number: Annotated[int, typer.Argument(help="1: MVTec AD; 2: SVHN.")],
+    which: Annotated[
+        str, typer.Argument(help="1: MVTec AD; 2: SVHN; or a testbed such as bottle.")
+    ],
     paper: Annotated[
         bool, typer.Option("--paper", help="The paper's numbers beside ours.")
     ] = False,
@@ -178,15 +180,15 @@ def table(
     preset: Annotated[Literal["cpu", "paper"], typer.Option()] = "cpu",
     results: Results = RESULTS,
 ) -> None:
-    """The paper's Table 1 or 2 from the results that are there."""
+    """The paper's Table 1 or 2, or one of any testbed, from the results that are there."""
     from . import tables
 
     selection = tables.Selection(protocol, preset, contamination)
-    made = tables.table(number, all_lines(results), selection, paper)
+    made = tables.table(which, all_lines(results), selection, paper)
     if not made.body:
-        example = "tile" if number == 1 else "svhn"
+        example = {"1": "tile", "2": "svhn"}.get(which, which)
         raise ValueError(
-            f"no results of table {number} with preset {preset}, protocol {protocol} in "
+            f"no results for table {which} with preset {preset}, protocol {protocol} in "
             f"{str(results)!r}; make some with: stssad bench run {example}"
         )
     typer.echo(tables.rendered(made, format))
@@ -209,13 +211,25 @@ def figure(
     data: Data = None,
     results: Results = RESULTS,
     preset: Annotated[Literal["cpu", "paper"], typer.Option()] = "cpu",
+    category: Annotated[str, typer.Option(help="Of MVTec AD, for the gallery.")] = "tile",
     out: Annotated[Path, typer.Option(help="Folder for the PNG files.")] = Path("docs/figures"),
 ) -> None:
     """Draw a figure from the results that are there."""
     from .figures import FIGURES, Sources, write_figure
 
-    for each in FIGURES if name == "all" else [name]:
-        typer.echo(f"figure: {write_figure(each, Sources(results, data, preset), out)}")
+    sources = Sources(results, data, preset, category)
+    if name != "all":
+        typer.echo(f"figure: {write_figure(name, sources, out)}")
+        return
+    missing = 0
+    for each in FIGURES:
+        try:
+            typer.echo(f"figure: {write_figure(each, sources, out)}")
+        except (ValueError, OSError) as error:
+            missing += 1
+            typer.echo(f"left out: {each}: {error}", err=True)
+    if missing:
+        raise ValueError(f"{missing} figure(s) could not be drawn")
 
 
 @app.command()
@@ -240,5 +254,5 @@ def write(
     """Write the document of results anew."""
     from .document import write_document
 
-    write_document(all_lines(results), out, preset)
+    write_document(all_lines(results), results / "NOTES.md", out, preset)
     typer.echo(f"document: {out}")

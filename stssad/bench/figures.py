@@ -35,6 +35,7 @@ class Sources:
     results: Path
     data: Path | None
     preset: str = "cpu"
+    category: str = "tile"  # of the gallery
 
     def lines(self, testbed: str) -> list[Line]:
         """Ours, transductive, with the preset as it is."""
@@ -175,8 +176,9 @@ def cutdiff_parameters(learned: dict[str, float]) -> Tensor:
     return torch.tensor([math.log(learned["area"]), math.log(learned["aspect"]) / 2, angle])
 
 
-def gallery(sources: Sources, category: str = "tile") -> Any:
+def gallery(sources: Sources) -> Any:
     """For each defect of a category: true anomalies, and what was learned from the pool."""
+    category = sources.category
     lines = {line.cell.task: line for line in sources.lines(category) if line.cell.seed == 0}
     return beside_anomalies(sources, [(category, task) for task in lines], [*lines.values()])
 

@@ -14,6 +14,10 @@ from .cell import Cell, Line
 
 OURS = "ST-SSAD"
 ABLATIONS = ("MMD1", "MMD2", "FO")
+KNOWN_ORDER = (
+    "AE", "D-SVDD", "RS-CO", "RD-CO", "RS-CP", "RD-CP", "RS-CD", "RD-CD", "RS-RO", "RD-RO",
+    "Frozen", "PatchCore", OURS, *ABLATIONS,
+)  # fmt: skip
 NUMBERS = (1, 2)
 Format = Literal["text", "markdown", "latex", "csv"]
 Task = tuple[str, str]  # testbed and task
@@ -102,10 +106,22 @@ class Grid:
         return ours, theirs
 
     def paired_means(self, method: str) -> tuple[list[float], list[float]]:
-        """Ours and another method's mean AUC, for each task that both have."""
-        both = [(self.mean(task, OURS), self.mean(task, method)) for task in self.tasks]
-        both = [pair for pair in both if not any(map(math.isnan, pair))]
-        return [a for a, _ in both], [b for _, b in both]
+        """Ours and another method's mean AUC over the seeds that both have, for each task."""
+        ours, theirs = [], []
+        for task in self.tasks:
+            a, b = (self.auc.get((task, name), {}) for name in (OURS, method))
+            if seeds := a.keys() & b.keys():
+                ours.append(sum(a[seed] for seed in seeds) / len(seeds))
+                theirs.append(sum(b[seed] for seed in seeds) / len(seeds))
+        return ours, theirs
+
+    def common(self, methods: Sequence[str]) -> list[Task]:
+        """The tasks that all of these methods have."""
+        return [t for t in self.tasks if all((t, m) in self.auc for m in methods)]
+
+    def present(self, methods: Sequence[str]) -> list[str]:
+        """Those of the methods that have any result."""
+        return [m for m in methods if any((t, m) in self.auc for t in self.tasks)]
 
     def wins(self, methods: Sequence[str]) -> dict[str, int]:
         """How often each method has the best mean of a task; ties count for all."""
@@ -119,10 +135,10 @@ class Grid:
         """Average rank, 1 the best, over the tasks that all of the methods have."""
         from scipy.stats import rankdata
 
-        table = np.array([[self.mean(task, m) for m in methods] for task in self.tasks])
-        table = table[~np.isnan(table).any(axis=1)] if len(table) else table.reshape(0, 0)
-        if not len(table):
+        tasks = self.common(methods)
+        if not tasks or not methods:
             return dict.fromkeys(methods, math.nan)
+        table = np.array([[self.mean(task, m) for m in methods] for task in tasks])
         ranked = rankdata(-table, axis=1).mean(axis=0)
         return dict(zip(methods, ranked.tolist(), strict=True))
 
@@ -159,62 +175,100 @@ class Table:
     notes: list[str]
 
 
-def table(number: int, lines: Iterable[Line], selection: Selection, with_paper: bool) -> Table:
-    """The paper's Table 1 or 2 from our lines."""
-    paper = paper_table(number)
-    chosen = [line for line in lines if selection.holds(line.cell)]
-    grid = Grid.of(chosen, list(paper.auc), paper.methods)
-    main = [m for m in grid.methods if m not in ABLATIONS]
+def grid_for(which: str, lines: Sequence[Line], paper: PaperTable | None) -> Grid:
+    """The paper's tasks and methods, and methods beyond; or all that a testbed has."""
+    if paper is not None:
+        tasks, first = list(paper.auc), paper.methods
+    else:
+        tasks = sorted({(x.cell.testbed, x.cell.task) for x in lines if x.cell.testbed == which})
+        first = []
+    found = {x.cell.method for x in lines if (x.cell.testbed, x.cell.task) in set(tasks)}
+    order = [*first, *(m for m in KNOWN_ORDER if m not in first)]
+    rest = sorted(found - set(order))
+    return Grid.of(lines, tasks, [m for m in order if m in first or m in found] + rest)
+
+
+def table(which: str, lines: Iterable[Line], selection: Selection, with_paper: bool) -> Table:
+    """The paper's Table 1 or 2 from our lines, or one of a testbed of any name."""
+    paper = paper_table(int(which)) if which in ("1", "2") else None
+    grid = grid_for(which, [line for line in lines if selection.holds(line.cell)], paper)
+    main = main_methods(grid, paper)
     body = []
     for task in grid.tasks:
         winners = best(grid, task, main)
+        theirs = paper.auc[task] if paper is not None and with_paper else {}
         entries = [
-            Entry(beside(number_text(grid.mean(task, m)), paper.auc[task].get(m), with_paper),
-                  m in winners)
+            Entry(beside(number_text(grid.mean(task, m)), theirs.get(m)), m in winners)
             for m in grid.methods
-        ]  # fmt: skip
+        ]
         body.append([Entry(task[0]), Entry(task[1]), *entries])
-    missing = len(paper.auc) - len(grid.tasks)
-    notes = [
+    shown = paper if with_paper else None
+    header = ["testbed", "task", *grid.methods]
+    return Table(header, body, foot(grid, main, shown), notes(grid, paper, selection, with_paper))
+
+
+def main_methods(grid: Grid, paper: PaperTable | None) -> list[str]:
+    """Those that compete: not the ablations, and beside a table of the paper's only its own."""
+    columns = paper.methods if paper is not None else grid.methods
+    return [m for m in columns if m not in ABLATIONS]
+
+
+def notes(
+    grid: Grid, paper: PaperTable | None, selection: Selection, with_paper: bool
+) -> list[str]:
+    made = [
         f"Preset {selection.preset}, protocol {selection.protocol}"
         + (f", contamination {selection.contamination:g}" if selection.contamination else "")
         + ". Mean test AUC over seeds; the best of the main methods in bold (ablations aside).",
-        "p-values: one-sided Wilcoxon signed-rank test that ST-SSAD is better than the column, "
-        "over task x seed pairs (not independent: seeds share pictures) and over task means.",
+        "The row of means is over the tasks that all columns have, that of ranks over those that "
+        "all main methods have. p-values: one-sided Wilcoxon signed-rank test that ST-SSAD is "
+        "better than the column, over task x seed pairs (not independent: seeds share pictures) "
+        "and over task means.",
         "MMD with an RBF kernel, its bandwidth the median squared distance.",
     ]
-    if with_paper:
-        notes.append(f"In parentheses the paper's: {paper.source}.")
-    if missing:
-        notes.append(f"{missing} of the paper's {len(paper.auc)} tasks have no result here.")
-    return Table(
-        ["testbed", "task", *grid.methods], body, foot(grid, main, paper, with_paper), notes
-    )
+    if paper is not None and with_paper:
+        made.append(f"In parentheses the paper's: {paper.source}.")
+    if paper is not None and (missing := len(paper.auc) - len(grid.tasks)):
+        made.append(f"{missing} of the paper's {len(paper.auc)} tasks have no result here.")
+    return made
 
 
-def foot(grid: Grid, main: list[str], paper: PaperTable, with_paper: bool) -> list[list[Entry]]:
+def foot(grid: Grid, main: list[str], paper: PaperTable | None) -> list[list[Entry]]:
     """What sums up each column."""
-    wins, ranks = grid.wins(main), grid.ranks(main)
+    there = grid.present(grid.methods)
+    ranked = grid.present(main)
+    wins, ranks = grid.wins(ranked), grid.ranks(ranked)
+    everywhere = grid.common(there)
 
     def row(name: str, values: Mapping[str, str]) -> list[Entry]:
         return [Entry(name), Entry(""), *(Entry(values.get(m, "")) for m in grid.methods)]
 
-    others = [m for m in grid.methods if m != OURS]
-    seeds = {m: sorted(set(grid.seeds(m))) for m in grid.methods}
-    overall = {m: [v for v in grid.means(m) if not math.isnan(v)] for m in grid.methods}
+    def span(method: str) -> str:
+        seeds = grid.seeds(method)
+        return str(seeds[0]) if len(set(seeds)) == 1 else f"{min(seeds)} to {max(seeds)}"
+
+    others = [m for m in there if m != OURS and OURS in there]
+    pairs, means = ({m: f(m) for m in others} for f in (grid.pairs, grid.paired_means))
+    theirs = paper.p_values if paper is not None else {}
     return [
-        row("mean", {m: number_text(float(np.mean(v))) if v else "-" for m, v in overall.items()}),
-        row("wins", {m: str(n) for m, n in wins.items()}),
-        row("average rank", {m: f"{r:.2f}" for m, r in ranks.items() if not math.isnan(r)}),
-        row("p (task x seed)", {
-            m: beside(p_text(p_value(*grid.pairs(m))), paper.p_values.get(m), with_paper, 4)
-            for m in others
+        row(f"mean ({len(everywhere)} tasks)", {
+            m: number_text(average([grid.mean(t, m) for t in everywhere])) for m in there
         }),
-        row("p (task means)", {m: p_text(p_value(*grid.paired_means(m))) for m in others}),
-        row("cells", {m: str(sum(grid.seeds(m))) for m in grid.methods}),
-        row("seeds a task", {m: "-".join(map(str, {s[0], s[-1]} if s else {0}))
-                             for m, s in seeds.items()}),
+        row("wins", {m: str(n) for m, n in wins.items()}),
+        row(f"average rank ({len(grid.common(ranked))} tasks)",
+            {m: f"{r:.2f}" for m, r in ranks.items() if not math.isnan(r)}),
+        row("p (task x seed)",
+            {m: beside(p_text(p_value(*pairs[m])), theirs.get(m), 4) for m in others}),
+        row("pairs", {m: str(len(pairs[m][0])) for m in others}),
+        row("p (task means)", {m: p_text(p_value(*means[m])) for m in others}),
+        row("tasks", {m: str(len(means[m][0])) for m in others}),
+        row("cells", {m: str(sum(grid.seeds(m))) for m in there}),
+        row("seeds a task", {m: span(m) for m in there}),
     ]  # fmt: skip
+
+
+def average(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else math.nan
 
 
 def number_text(value: float) -> str:
@@ -225,8 +279,8 @@ def p_text(value: float) -> str:
     return "-" if math.isnan(value) else f"{value:.4f}"
 
 
-def beside(text: str, other: float | None, wanted: bool, digits: int = 3) -> str:
-    return f"{text} ({other:.{digits}f})" if wanted and other is not None else text
+def beside(text: str, other: float | None, digits: int = 3) -> str:
+    return text if other is None else f"{text} ({other:.{digits}f})"
 
 
 def rendered(made: Table, form: Format) -> str:
@@ -275,6 +329,7 @@ def as_latex(made: Table) -> str:
 
 def as_csv(made: Table) -> str:
     out = io.StringIO()
+    out.writelines(f"# {note}\n" for note in made.notes)
     writer = csv.writer(out, lineterminator="\n")
     writer.writerow(made.header)
     writer.writerows([e.text for e in r] for r in made.body + made.foot)

@@ -1,0 +1,51 @@
+"""The document of results, from whole and from partial results."""
+
+from pathlib import Path
+
+from stssad.bench.cell import Cell, Line
+from stssad.bench.document import document, write_document
+from stssad.bench.tables import paper_table
+from stssad.testbeds.synthetic import demonstrative_tasks
+
+
+def line(cell: Cell, auc: float, learned: dict[str, float] | None = None) -> Line:
+    start = {"initial": {}, "learned": {}, "collapsed": cell.task == "oil", "path": []}
+    return Line(cell, auc, 3.0, learned or {}, "0", 10, 5, 5, starts=[start])
+
+
+def whole() -> list[Line]:
+    """Tile with every method, ours best but on oil; the 25 tasks; the robustness."""
+    lines = []
+    for task in ("crack", "oil"):
+        for method in paper_table(1).methods:
+            auc = (0.4 if task == "oil" else 0.9) if method == "ST-SSAD" else 0.7
+            lines.append(line(Cell("tile", task, method, 0), auc))
+        lines.append(line(Cell("tile", task, "ST-SSAD", 0, "inductive"), 0.8))
+        for n in (64, 128, 256, 512):
+            cell = Cell("tile", task, "ST-SSAD", 0, changes={"val_augmented_samples": n})
+            lines.append(line(cell, 1 - n / 1000))
+    for task, (area, aspect) in demonstrative_tasks().items():
+        learned = {"area": 2 * area, "aspect": aspect, "angle_deg": 0.0}
+        lines.append(line(Cell("demonstrative", task, "ST-SSAD", 0), 1.0, learned))
+    return lines
+
+
+def test_it_says_where_the_method_wins_and_fails() -> None:
+    text = document(whole(), notes="Typed by a person.")
+    assert "has mean AUC 0.650, number 9 of 9" in text
+    assert "equal to the best, in 1 tasks (crack)" in text
+    assert "furthest behind on oil: 0.400, 0.300 below" in text
+    assert "Worse than chance: oil 0.400" in text
+    assert "AUC 1.00 in 25 of 25 tasks" in text and "factor of 2.00 in the median" in text
+    assert "| average rank | 1.0 | 2.0 | 3.0 | 4.0 |" in text
+    assert "| tile | 2 | 1 | 1 of 2 |" in text  # starts that collapsed
+    assert "Typed by a person." in text
+
+
+def test_partial_results_give_no_nonsense(tmp_path: Path) -> None:
+    some = [x for x in whole() if x.cell.method in ("ST-SSAD", "RS-CO") and x.cell.task != "crack"]
+    for lines in (some, some[:1], [line(Cell("svhn", "2/0", "AE", 0), 0.5)], []):
+        write_document(lines, tmp_path / "none.md", tmp_path / "docs" / "results.md")
+        text = (tmp_path / "docs" / "results.md").read_text()
+        assert text.startswith("# Results") and "nan" not in text
+    assert "number 2 of 2" in document(some)
