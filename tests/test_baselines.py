@@ -1,6 +1,7 @@
 """Each method learns something on an easy task, and repeats under a seed."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -60,7 +61,35 @@ def test_finds_turned_pictures(name: str, turned: Task) -> None:
     assert turned.auc(scores(name, turned).numpy()) > 0.75
 
 
-@pytest.mark.parametrize("name", ["AE", "D-SVDD", "RS-CO", "RD-CP"])
+@pytest.mark.parametrize("name", ["RS-CO", "RD-CO", "RD-CD"])
+def test_training_finds_small_patches_better_than_chance_weights_do(name: str) -> None:
+    task = planted_patch(0.006, texture="gravel", image_size=32, n_train=64, n_pool=48)
+    untrained = replace(SETTINGS, warm_start_epochs=0, max_iterations=1, smoothing=1)
+    before = method(name).build(Surroundings(untrained, CutDiff, 0, None))
+    before.fit(task.train, task.pool)
+    gained = task.auc(scores(name, task).numpy()) - task.auc(before.decision_function(task.test))
+    assert gained > 0.1
+
+
+def test_an_autoencoder_learns_to_reconstruct(patches: Task) -> None:
+    errors = [
+        AutoEncoder(SETTINGS, epochs=n).fit(patches.train).decision_function(patches.train).mean()
+        for n in (0, 150)
+    ]
+    assert errors[1] < errors[0] / 2
+
+
+def test_deep_svdd_draws_normal_pictures_to_its_centre(patches: Task) -> None:
+    def spread(epochs: int) -> float:
+        """How far normal pictures are from the centre, against its distance from zero."""
+        model = DeepSVDD(SETTINGS, pretrain_epochs=60, epochs=epochs, step_size=1e-3)
+        distances = model.fit(patches.train).decision_function(patches.train)
+        return float(distances.mean() / model.center_.square().sum())
+
+    assert spread(60) < spread(0) / 3
+
+
+@pytest.mark.parametrize("name", ["AE", "D-SVDD", "RS-CO", "RD-CP", "RS-RO", "ST-SSAD", "FO"])
 def test_repeats_under_a_seed_and_differs_under_another(name: str, patches: Task) -> None:
     first, again, other = (scores(name, patches, seed) for seed in (0, 0, 1))
     assert torch.equal(first, again)

@@ -33,7 +33,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
                 for initial in (0.001, 0.01)
             ]
             cell = Cell("demonstrative", task, "ST-SSAD", seed)
-            store.append([Line(cell, 1.0, 1.0, learned, "0", 1, 1, 1, starts)])
+            store.append([Line(cell, 1.0, 1.0, learned, "0", 1, 1, 1, starts=starts)])
     for defect in ("good", *PAPER_CATEGORIES["tile"]):
         for folder in {"train/good", f"test/{defect}"}:
             (data / "tile" / folder).mkdir(parents=True, exist_ok=True)
@@ -64,6 +64,27 @@ def test_is_drawn(name: str, sources: Sources, tmp_path: Path) -> None:
 def test_says_how_to_make_what_is_missing(name: str, tmp_path: Path) -> None:
     with pytest.raises((ValueError, FileNotFoundError), match=r"stssad bench|python benchmarks"):
         write_figure(name, Sources(tmp_path, None), tmp_path)
+
+
+def test_the_heatmaps_hold_what_was_learned(sources: Sources) -> None:
+    area, aspect, auc = (
+        axis.images[0].get_array() for axis in FIGURES["demonstrative"](sources).axes
+    )
+    assert np.allclose(area[:, 0], [0.011, 0.022, 0.044, 0.088, 0.176])
+    assert np.allclose(aspect[0], [0.25, 0.5, 1, 2, 4]) and (auc == 1).all()
+
+
+def test_the_trajectories_end_at_what_was_planted(sources: Sources) -> None:
+    figure = FIGURES["trajectories"](sources)
+    for axis in figure.axes:
+        paths = [line.get_ydata() for line in axis.lines if len(line.get_ydata()) == 5]
+        assert np.allclose([p[-1] for p in paths], [0.01, 0.02, 0.04, 0.08, 0.16])
+        assert "2 seeds" in axis.get_title()
+
+
+def test_the_map_shows_every_embedding(sources: Sources) -> None:
+    (axis,) = FIGURES["tsne"](sources).axes
+    assert [len(c.get_offsets()) for c in axis.collections] == [40, 40, 20, 20]
 
 
 def test_unknown_figure(tmp_path: Path) -> None:
