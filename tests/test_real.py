@@ -115,3 +115,16 @@ def test_real_pictures_go_through_the_command_line(
         capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert "pictures scored" in scored.stdout
+
+
+@pytest.mark.skipif(DATA is None, reason="STSSAD_DATA names no folder of real pictures")
+@pytest.mark.parametrize("words", ["tile --seeds 3", "svhn", "demonstrative"])
+def test_committed_results_are_of_these_pictures_and_settings(words: str) -> None:
+    results = Path(__file__).parent.parent / "results"
+    done = subprocess.run(
+        [COMMAND, "bench", "run", *words.split(), "--dry-run", "--results", str(results)],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().endswith(": 0 to run")
