@@ -52,15 +52,17 @@ def run(
     results: Results = RESULTS,
     jobs: Annotated[int, typer.Option(help="Processes; 0: one for each core.")] = 0,
     ray: Annotated[str | None, typer.Option(help="Address of a Ray cluster to run on.")] = None,
+    device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run.")] = False,
 ) -> None:
     """Run methods x tasks x seeds that have no result yet; stop and start again as you like."""
-    from ..cli import make_console
+    from ..cli import check_device, make_console
     from .cluster import run_on_ray
     from .methods import WITH_AUGMENTATION, methods_of, named
     from .progress import BenchProgress
     from .runner import run_here, units
 
+    check_device(device)
     bed = chosen_testbed(testbed, data, normal)
     known = bed.tasks()
     words = methods.split(",") if methods else [] if augmentation else methods_of(bed.name)
@@ -86,7 +88,7 @@ def run(
         return
     # On a cluster each node would have its own; a cell then makes its own warm starts.
     warm_starts = None if ray else results.absolute() / ".warm-starts"
-    work = units(todo, bed.data and bed.data.absolute(), warm_starts, ways)
+    work = units(todo, bed.data and bed.data.absolute(), warm_starts, ways, device)
     found = run_on_ray(work, ray) if ray else run_here(work, jobs or os.cpu_count() or 1)
     failed = []
     with BenchProgress(console, todo) as progress:

@@ -37,6 +37,7 @@ class Surroundings:
     augmentation: Callable[[], Augmentation]  # what is tuned on this testbed
     seed: int
     warm_starts: Path | None  # a folder that tuned methods share
+    device: str = "cpu"
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,9 @@ def tuned(
     s: Surroundings, val_loss: ValLoss = mean_distance_loss, mode: Mode | None = None
 ) -> Tuned:
     settings = replace(s.settings, hypergradient=mode) if mode else s.settings
-    model = STSSAD(s.augmentation(), settings=settings, seed=s.seed, val_loss=val_loss)
+    model = STSSAD(
+        s.augmentation(), settings=settings, seed=s.seed, val_loss=val_loss, device=s.device
+    )
     return Tuned(model, s.warm_starts)
 
 
@@ -75,7 +78,7 @@ def mmd_unnormalized(Z_trn: Tensor, Z_aug: Tensor, Z_val: Tensor) -> Tensor:
 
 
 def random(kind: Callable[[], Augmentation], dynamic: bool, s: Surroundings) -> Estimator:
-    return RandomAugmentation(kind(), dynamic, s.settings, s.seed)
+    return RandomAugmentation(kind(), dynamic, s.settings, s.seed, s.device)
 
 
 def _random_methods() -> dict[str, Method]:
@@ -89,11 +92,11 @@ def _random_methods() -> dict[str, Method]:
 
 
 METHODS: Mapping[str, Method] = {
-    "AE": Method(lambda s: AutoEncoder(s.settings, s.seed), uses_pool=False),
-    "D-SVDD": Method(lambda s: DeepSVDD(s.settings, s.seed), uses_pool=False),
+    "AE": Method(lambda s: AutoEncoder(s.settings, s.seed, device=s.device), uses_pool=False),
+    "D-SVDD": Method(lambda s: DeepSVDD(s.settings, s.seed, device=s.device), uses_pool=False),
     **_random_methods(),
-    "Frozen": Method(lambda s: Frozen(), uses_pool=False),
-    "PatchCore": Method(lambda s: PatchCore(seed=s.seed), uses_pool=False),
+    "Frozen": Method(lambda s: Frozen(device=s.device), uses_pool=False),
+    "PatchCore": Method(lambda s: PatchCore(seed=s.seed, device=s.device), uses_pool=False),
     "ST-SSAD": Method(tuned, uses_pool=True),
     "MMD1": Method(lambda s: tuned(s, mmd_loss), uses_pool=True),
     "MMD2": Method(lambda s: tuned(s, mmd_unnormalized), uses_pool=True),

@@ -31,6 +31,7 @@ class Unit:
     data: Path | None
     warm_starts: Path | None
     words: str = ""  # for the method, where its name alone doesn't find it
+    device: str = "cpu"
 
     @property
     def method(self) -> Method:
@@ -51,6 +52,7 @@ def units(
     data: Path | None,
     warm_starts: Path | None,
     words: Mapping[str, str] | None = None,
+    device: str = "cpu",
 ) -> list[Unit]:
     """Cells of a method that ignores the pool go together; the others are alone.
 
@@ -73,7 +75,8 @@ def units(
         together[name].append(cell)
     ordered = in_turn(list(groups.values()))
     return [
-        Unit(tuple(cells), data, warm_starts, words.get(cells[0].method, "")) for cells in ordered
+        Unit(tuple(cells), data, warm_starts, words.get(cells[0].method, ""), device)
+        for cells in ordered
     ]
 
 
@@ -130,7 +133,9 @@ def run_unit(unit: Unit) -> Outcome:
 def fit(unit: Unit, cell: Cell, task: Task) -> tuple[Estimator, float]:
     """All that a method sees of a task: normal pictures and the unlabeled pool. And seconds."""
     bed = find_testbed(cell.testbed, unit.data)
-    place = Surroundings(settings_of(cell, bed), bed.augmentation, cell.seed, unit.warm_starts)
+    place = Surroundings(
+        settings_of(cell, bed), bed.augmentation, cell.seed, unit.warm_starts, unit.device
+    )
     estimator = unit.method.build(place)
     began = time.perf_counter()
     estimator.fit(task.train, task.pool)
