@@ -9,7 +9,8 @@ from stssad.testbeds.synthetic import demonstrative_tasks
 
 
 def line(cell: Cell, auc: float, learned: dict[str, float] | None = None) -> Line:
-    start = {"initial": {}, "learned": {}, "collapsed": cell.task == "oil", "path": []}
+    start = {"initial": {}, "learned": learned or {}, "collapsed": cell.task == "oil", "path": [],
+             "losses": [2.0 if cell.testbed == "tile" else 0.1, 1.0]}  # fmt: skip
     return Line(cell, auc, 3.0, learned or {}, "0", 10, 5, 5, starts=[start])
 
 
@@ -38,7 +39,8 @@ def test_it_says_where_the_method_wins_and_fails() -> None:
     assert "Worse than chance: oil 0.400" in text
     assert "AUC 1.00 in 25 of 25 tasks" in text and "factor of 2.00 in the median" in text
     assert "| average rank | 1.0 | 2.0 | 3.0 | 4.0 |" in text
-    assert "| tile | 2 | 1 | 1 of 2 |" in text  # starts that collapsed
+    assert "| tile | 2 | 1 | 1 of 2 | 2.00 |" in text  # starts that collapsed
+    assert "On tile L_trn is far above ln 2" in text
     assert "Typed by a person." in text
 
 
