@@ -254,8 +254,8 @@ def starts(lines: Sequence[Line]) -> str:
         text += (
             f"\n\nOn {', '.join(slow)} L_trn is far above ln 2: the detector, trained at the "
             "start's `a`, does not keep up with `a` at one update of θ for each of `a`. Its scores "
-            "there are those of a detector that hasn't learned the augmentation that was found. The "
-            "paper makes five updates on SVHN, for this reason."
+            "there are those of a detector that hasn't learned the augmentation that was found. "
+            "The paper makes five updates on SVHN, for this reason."
         )
     return text
 
