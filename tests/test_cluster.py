@@ -48,7 +48,8 @@ def on_ray(what: str) -> tuple[dict[str, float], int]:
         env={**os.environ, "RAY_worker_niceness": "0"},  # else other work starves Ray's
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    facts = json.loads(done.stdout.splitlines()[-1])
+    (said,) = (x for x in done.stdout.splitlines() if x.startswith('{"found"'))  # Ray talks, too
+    facts = json.loads(said)
     return facts["found"], facts["alive"]
 
 
