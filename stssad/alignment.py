@@ -16,9 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from .scoring import GaussianDensity
-
-N_FOLDS = 5
+from .scoring import GaussianDensity, random_folds
 
 
 @dataclass(frozen=True)
@@ -68,28 +66,41 @@ def cross_fitted(Z_trn: Tensor, seed: int = 0) -> Tensor:
 
     In sample, whitened variance is far below that of new pictures where n is near d.
     """
-    generator = torch.Generator().manual_seed(seed)
-    fold = torch.randperm(len(Z_trn), generator=generator) % min(N_FOLDS, len(Z_trn) // 2)
+    fold = random_folds(len(Z_trn), seed)
     whitened = torch.empty(Z_trn.shape, dtype=torch.float64)
     for k in range(int(fold.max()) + 1):
         whitened[fold == k] = Whitening.of(Z_trn[fold != k])(Z_trn[fold == k].double())
     return whitened
 
 
-def evidence(normal: Tensor, pool: Tensor, shifts: Tensor, seed: int = 0) -> float:
-    """z: does the pool lean towards the best of the shifts more than normal pictures would?
+def effective_dimension(whitened: Tensor) -> float:
+    """Over how many directions pictures that the whitening hasn't seen spread: (Σλ)² / Σλ².
 
-    normal (n, d): whitened pictures that the whitening hasn't seen; pool (m, d) whitened likewise;
-    shifts (k, d): those of the augmentations to choose from. The choice is made on one half of the
-    pool and tested on the other, both ways, so that choosing is not mistaken for evidence.
+    Far fewer than there are coordinates where normal pictures are fewer: whitening knows only the
+    directions that these have shown.
     """
-    order = torch.randperm(len(pool), generator=torch.Generator().manual_seed(seed))
-    halves = pool[order[: len(order) // 2]], pool[order[len(order) // 2 :]]
-    center = normal.mean(dim=0)
-    found = []
-    for choosing, testing in (halves, halves[::-1]):
-        best = shifts[int(alignment(shifts, choosing.mean(dim=0) - center).argmax())]
-        u = best / torch.linalg.vector_norm(best).clamp_min(torch.finfo(best.dtype).tiny)
-        variance = (normal @ u).var() * (1 / len(testing) + 1 / len(normal))
-        found.append(((testing.mean(dim=0) - center) @ u) / variance.sqrt())
-    return float((found[0] + found[1]) / 2**0.5)
+    covariance = torch.cov(whitened.T)
+    return float(covariance.trace() ** 2 / covariance.square().sum())
+
+
+def halves(n: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Two halves of n pictures, at random, each in order."""
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    return order[: n // 2].sort().values, order[n // 2 :].sort().values
+
+
+def lean(normal: Tensor, testing: Tensor, shift: Tensor) -> float:
+    """z: how far pictures lean towards a shift, against what normal pictures would by chance.
+
+    normal (n, d): whitened pictures that the whitening hasn't seen; testing (m, d) whitened
+    likewise; the shift (d,) must not have been chosen or tuned on either.
+    """
+    u = shift / torch.linalg.vector_norm(shift).clamp_min(torch.finfo(shift.dtype).tiny)
+    variance = (normal @ u).var() * (1 / len(testing) + 1 / len(normal))
+    return float((testing.mean(dim=0) - normal.mean(dim=0)) @ u / variance.sqrt())
+
+
+def evidence(normal: Tensor, pool: tuple[Tensor, Tensor], shifts: tuple[Tensor, Tensor]) -> float:
+    """z of both halves of the pool, each tested with the shift that was learned from the other."""
+    found = [lean(normal, pool[1], shifts[0]), lean(normal, pool[0], shifts[1])]
+    return (found[0] + found[1]) / 2**0.5

@@ -18,6 +18,7 @@ class Candidate:
     """What one start came to."""
 
     start: int
+    family: str  # the augmentation's class
     initial: dict[str, float]
     learned: dict[str, float]
     a: list[float]
@@ -30,6 +31,9 @@ class Candidate:
     warm_losses: list[float]
     history: list[Record]
     seconds: float
+    # Where the encoder stays as it is: J, and the paper's L_val without training.
+    alignment: float | None = None
+    mean_distance: float | None = None
 
     @property
     def collapsed(self) -> bool:
@@ -38,9 +42,10 @@ class Candidate:
 
     @staticmethod
     def of(finished: Finished, augmentation: Augmentation, settings: Settings) -> "Candidate":
-        best = finished.best
+        best, imitation = finished.best, finished.imitation
         return Candidate(
             start=finished.start,
+            family=type(augmentation).__name__,
             initial=augmentation.describe(finished.initial_a),
             learned=augmentation.describe(best.a),
             a=best.a.tolist(),
@@ -53,6 +58,8 @@ class Candidate:
             warm_losses=finished.warm_losses,
             history=finished.history,
             seconds=finished.seconds,
+            alignment=imitation.alignment if imitation else None,
+            mean_distance=imitation.mean_distance if imitation else None,
         )
 
     @staticmethod
@@ -61,6 +68,11 @@ class Candidate:
 
 
 def choose(candidates: list[Candidate]) -> int:
-    """The start with the largest score variance (Sec. 4.3); a collapsed one only if all are."""
+    """The start with the largest score variance (Sec. 4.3); a collapsed one only if all are.
+
+    Where the encoder stays as it is, the one that is aligned best (docs/beyond-the-paper.md).
+    """
+    if all(c.alignment is not None for c in candidates):
+        return max(candidates, key=lambda c: c.alignment or 0.0).start
     learned = [c for c in candidates if not c.collapsed] or candidates
     return max(learned, key=lambda c: c.score_variance).start

@@ -18,12 +18,15 @@ from .storage import on_device, read_tensors_and_facts, with_prefix, without_pre
 from .tuner import Best, Record, TunerState
 
 
-def write_checkpoint(path: Path, state: TunerState, fingerprint: str) -> None:
-    """Keep the state of a start; `fingerprint` names the job that it belongs to."""
+def write_checkpoint(path: Path, state: TunerState, fingerprint: str, with_theta: bool) -> None:
+    """Keep the state of a start; `fingerprint` names the job that it belongs to.
+
+    Without θ where it never changes: it is then that of the job's initial state.
+    """
     tensors = {
-        **with_prefix("theta", state.theta),
-        **with_prefix("buffers", state.buffers),
-        **with_prefix("momentum", state.momentum),
+        **with_prefix("theta", state.theta if with_theta else {}),
+        **with_prefix("buffers", state.buffers if with_theta else {}),
+        **with_prefix("momentum", state.momentum if with_theta else {}),
         "a": state.a,
         "adam.mean": state.adam[0],
         "adam.square": state.adam[1],
@@ -39,8 +42,8 @@ def write_checkpoint(path: Path, state: TunerState, fingerprint: str) -> None:
     if state.best is not None:
         best = state.best
         tensors |= {
-            **with_prefix("best.theta", best.theta),
-            **with_prefix("best.buffers", best.buffers),
+            **with_prefix("best.theta", best.theta if with_theta else {}),
+            **with_prefix("best.buffers", best.buffers if with_theta else {}),
             "best.a": best.a,
         }
         facts["best"] = [best.iteration, best.loss, best.train_loss]
@@ -48,8 +51,8 @@ def write_checkpoint(path: Path, state: TunerState, fingerprint: str) -> None:
     write_tensors(path, tensors, {"facts": json.dumps(facts)})
 
 
-def read_checkpoint(path: Path, fingerprint: str, device: torch.device) -> TunerState | None:
-    """The state that was kept, or None if there is none."""
+def read_checkpoint(path: Path, fingerprint: str, initial: TunerState) -> TunerState | None:
+    """The state that was kept, or None if there is none; what it lacks is as it was initially."""
     if not path.is_file():
         return None
     try:
@@ -63,26 +66,27 @@ def read_checkpoint(path: Path, fingerprint: str, device: torch.device) -> Tuner
             f"{os.path.basename(path)} belongs to other pictures or settings than these; "
             "resume with the same ones, or begin anew with another --out"
         )
-    tensors = on_device(tensors, device)
+    tensors = on_device(tensors, initial.a.device)
     generator = torch.Generator()
     generator.set_state(tensors["generator"].cpu())
     return TunerState(
-        theta=without_prefix("theta", tensors),
-        buffers=without_prefix("buffers", tensors),
-        momentum=without_prefix("momentum", tensors),
+        theta=without_prefix("theta", tensors) or initial.theta,
+        buffers=without_prefix("buffers", tensors) or initial.buffers,
+        momentum=without_prefix("momentum", tensors) or initial.momentum,
         a=tensors["a"],
         adam=(tensors["adam.mean"], tensors["adam.square"]),
         generator=generator,
         n_updates=facts["n_updates"],
         warm_losses=facts["warm_losses"],
         history=[Record(**r) for r in facts["history"]],
-        best=_best(facts["best"], tensors),
+        best=_best(facts["best"], tensors, initial),
     )
 
 
-def _best(facts: list[Any] | None, tensors: dict[str, Tensor]) -> Best | None:
+def _best(facts: list[Any] | None, tensors: dict[str, Tensor], initial: TunerState) -> Best | None:
     if facts is None:
         return None
     iteration, loss, train_loss = facts
     theta, buffers = (without_prefix(f"best.{kind}", tensors) for kind in ("theta", "buffers"))
+    theta, buffers = theta or initial.theta, buffers or initial.buffers
     return Best(iteration, loss, train_loss, theta, buffers, tensors["best.a"])

@@ -17,15 +17,20 @@ from .settings import Settings
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from torch import nn
 
+    from .augment import Augmentation
     from .images import UnreadableError
     from .model import STSSAD
 
 PRESETS = {
+    "imagenet": Settings.imagenet,
     "quick": Settings.quick,
     "paper_mvtec": Settings.paper_mvtec,
     "paper_svhn": Settings.paper_svhn,
 }
+
+TUNABLE = ("Patch", "Scar", "Stain", "Blur", "Warp", "CutDiff", "Rotation")
 
 app = typer.Typer(
     add_completion=False,
@@ -92,16 +97,26 @@ def fit(
     normal: Annotated[Path, typer.Option(help="Folder of normal pictures.")],
     unlabeled: Annotated[Path, typer.Option(help="Folder of unlabeled pictures, the pool.")],
     out: Annotated[Path, typer.Option(help="Folder for the run, made if need be.")],
-    preset: Annotated[str, typer.Option(help="quick, paper_mvtec or paper_svhn.")] = "quick",
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="imagenet (default), or the paper's way: quick, paper_mvtec, paper_svhn."
+        ),
+    ] = None,
     settings: Annotated[
         Path | None, typer.Option(help="TOML file of settings; flags win over it.")
     ] = None,
     augmentation: Annotated[
-        Literal["cutdiff", "rotation"], typer.Option(help="What is tuned.")
-    ] = "cutdiff",
+        str | None,
+        typer.Option(
+            help="What is tuned, names with commas: patch, scar, stain, blur, warp, cutdiff, "
+            "rotation. The first five if not given; cutdiff in the paper's way."
+        ),
+    ] = None,
     encoder: Annotated[
-        Literal["resnet18"], typer.Option(help="What embeds the pictures: from scratch.")
-    ] = "resnet18",
+        Literal["efficientnet_lite0", "resnet18"] | None,
+        typer.Option(help="What embeds the pictures; resnet18 is the paper's, from scratch."),
+    ] = None,
     false_alarms: Annotated[
         float, typer.Option(help="Share of normal pictures that may be called anomalies.")
     ] = 0.01,
@@ -117,21 +132,20 @@ def fit(
 ) -> None:
     """Tune a detector on normal and unlabeled pictures."""
     from . import runs
-    from .augment import CutDiff, Rotation
-    from .encoders import ResNet18
     from .progress import FitProgress
 
     console = make_console(quiet)
     check_device(device)
     if not 0 < false_alarms < 1:
         raise ValueError(f"--false-alarms must lie between 0 and 1, got {false_alarms}")
+    preset = preset or ("quick" if encoder == "resnet18" else "imagenet")
     chosen = chosen_settings(preset, settings, changes)
     request = runs.Request(
         normal=normal,
         unlabeled=unlabeled,
         out=out,
-        augmentation={"cutdiff": CutDiff, "rotation": Rotation}[augmentation](),
-        encoder={"resnet18": ResNet18}[encoder](chosen.width),
+        augmentation=chosen_families(augmentation, chosen),
+        encoder=chosen_encoder(encoder, chosen),
         settings=chosen,
         seed=seed,
         jobs=jobs or os.cpu_count() or 1,
@@ -164,6 +178,33 @@ def chosen_settings(preset: str, file: Path | None, changes: dict[str, Any]) -> 
     if preset not in PRESETS:
         raise ValueError(f"unknown preset {preset!r}; use {', '.join(PRESETS)}")
     return PRESETS[preset](**{**(read_toml(file) if file else {}), **changes})
+
+
+def chosen_families(names: str | None, settings: Settings) -> "list[Augmentation]":
+    """Augmentations by their names in lower case."""
+    from . import augment
+
+    usual = [f.__name__.lower() for f in augment.FAMILIES] if settings.is_frozen else ["cutdiff"]
+    known = {name.lower(): getattr(augment, name) for name in TUNABLE}
+    wanted = usual if names is None else [name.strip().lower() for name in names.split(",")]
+    for name in wanted:
+        if name not in known:
+            raise ValueError(f"unknown augmentation {name!r}; use {', '.join(known)}")
+    return [known[name]() for name in wanted]
+
+
+def chosen_encoder(name: str | None, settings: Settings) -> "nn.Module":
+    from .encoders import EfficientNetLite0, ResNet18
+
+    name = name or ("efficientnet_lite0" if settings.is_frozen else "resnet18")
+    if name == "efficientnet_lite0":
+        return EfficientNetLite0()
+    if settings.is_frozen:
+        raise ValueError(
+            "--encoder resnet18 is trained from scratch, and these settings train nothing; use "
+            "--preset quick, paper_mvtec or paper_svhn"
+        )
+    return ResNet18(settings.width)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

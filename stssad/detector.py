@@ -144,6 +144,22 @@ class FrozenEncoder:
         """Embeddings of a few pictures, at once."""
         return self.network(as_floats(images, self.device), embed=True).cpu()  # type: ignore[no-any-return]
 
+    @property
+    def has_maps(self) -> bool:
+        """Whether the encoder also tells what is where."""
+        return hasattr(self.network.encoder, "feature_maps")
+
+    @torch.no_grad()
+    def maps_chunk(self, images: Tensor) -> list[Tensor]:
+        """The encoder's feature maps of a few pictures, at once."""
+        pictures = (as_floats(images, self.device) - self.network.mean) / self.network.std
+        maps: list[Tensor] = self.network.encoder.feature_maps(pictures)  # type: ignore[operator]
+        return [m.cpu() for m in maps]
+
+    def pooled(self, maps: list[Tensor]) -> Tensor:
+        """The embeddings (n, d) that belong to the maps."""
+        return self.network.encoder.pooled(maps)  # type: ignore[operator,no-any-return]
+
     def embed_all(self, images: Tensor) -> Tensor:
         """Embeddings of any number of pictures, a chunk at a time."""
         chunks = torch.split(images, EMBEDDING_CHUNK)

@@ -1,39 +1,47 @@
 """Embeddings of places instead of whole pictures, and the distance to the nearest normal one.
 
 Places are those of the encoder's finest pooled map; each is described by its first two maps,
-averaged over its 3x3 neighbours, as in PatchCore (Roth et al., 2022).
+averaged over its 3x3 neighbours, as in PatchCore (Roth et al., 2022). Ours are whitened first
+(docs/beyond-the-paper.md): a direction in which normal places hardly differ counts for more.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from .detector import EMBEDDING_CHUNK, Network, as_floats
+from .detector import EMBEDDING_CHUNK, FrozenEncoder
 from .threads import in_order, workers
 
+T = TypeVar("T")
 N_MAPS = 2  # of the encoder's, the finest first
 PROJECTED = 64  # dimensions in which the coreset is chosen
 CHUNK = 4096  # places compared at a time
+MOST_PLACES = 60_000  # from which the coreset is chosen
+BANK = 1500  # places that are kept
+SHRINKAGE = 0.1  # of the places' covariance towards its mean variance
+SMOOTHING = 1 / 64  # of the picture's side: standard deviation in heatmaps
+TOP = 3  # places that decide a picture's score
 
 
-def place_embeddings(network: Network, images: Tensor, device: torch.device) -> Tensor:
+def place_embeddings(encoder: FrozenEncoder, images: Tensor) -> Tensor:
     """(n, d, h, w) of any number of pictures, uint8 or float, on the CPU."""
+    return torch.cat(list(each_chunk(images, lambda chunk: joined(encoder.maps_chunk(chunk)))))
 
-    @torch.no_grad()
-    def of_chunk(chunk: Tensor) -> Tensor:
-        pictures = (as_floats(chunk, device) - network.mean) / network.std
-        return joined(network.encoder.feature_maps(pictures)[:N_MAPS]).cpu()  # type: ignore[operator]
 
+def each_chunk(images: Tensor, work: Callable[[Tensor], T]) -> Iterator[T]:
+    """The result of `work` for a few pictures at a time, in order."""
     chunks = torch.split(images, EMBEDDING_CHUNK)
     with workers() as pool:
-        return torch.cat(list(in_order(pool, of_chunk, chunks, len(chunks))))
+        yield from in_order(pool, work, chunks, 2 * torch.get_num_threads())
 
 
 def joined(maps: list[Tensor]) -> Tensor:
-    """Maps averaged over 3x3 places and brought to the size of the first."""
-    averaged = [F.avg_pool2d(m, 3, 1, 1) for m in maps]
+    """The first maps, averaged over 3x3 places and brought to the size of the first."""
+    averaged = [F.avg_pool2d(m, 3, 1, 1) for m in maps[:N_MAPS]]
     size = averaged[0].shape[-2:]
     upsampled = [
         F.interpolate(m, size=size, mode="bilinear", align_corners=False) for m in averaged[1:]
@@ -63,24 +71,103 @@ def coreset(rows: Tensor, n_kept: int, generator: Generator) -> Tensor:
     return torch.tensor(kept)
 
 
+def nearest_distances(rows: Tensor, bank: Tensor) -> Tensor:
+    """(n,): from each row to the nearest of the bank's."""
+    squares, found = bank.square().sum(1), []
+    for some in torch.split(rows, CHUNK):
+        squared = some.square().sum(1)[:, None] + squares - 2 * some @ bank.T
+        found.append(squared.min(dim=1).values.clamp_min(0).sqrt())
+    return torch.cat(found)
+
+
+def whitening(rows: Tensor) -> Tensor:
+    """(d, d) to multiply rows by: places then differ alike in all directions, or nearly so.
+
+    The covariance is mixed with its mean variance: directions in which normal places don't differ
+    at all would otherwise count without bound.
+    """
+    values, vectors = torch.linalg.eigh(torch.cov(rows.T.double()))
+    mean = values.mean().clamp_min(1e-12)
+    mixed = (1 - SHRINKAGE) * values.clamp_min(0) + SHRINKAGE * mean
+    matrix: Tensor = (vectors / mixed.sqrt()).float()
+    return matrix
+
+
 @dataclass(frozen=True)
-class PatchMemory:
-    """Embeddings of normal places, and how far others are from the nearest of them."""
+class PlaceMemory:
+    """Normal places, and how far others are from the nearest of them."""
 
     bank: Tensor  # (k, d)
+    fold: Tensor  # (k,): of the picture that each place is of
+    transform: Tensor | None = None  # (d, d), for places that are whitened first
 
     @staticmethod
-    def of(maps: Tensor, share: float, generator: Generator) -> "PatchMemory":
-        rows = as_rows(maps)
-        kept = coreset(rows, max(1, round(share * len(rows))), generator)
-        return PatchMemory(rows[kept].contiguous())
+    def of(
+        encoder: FrozenEncoder, train: Tensor, fold: Tensor, generator: Generator
+    ) -> "PlaceMemory":
+        """A coreset of the places of normal pictures, whitened; each picture is in a fold."""
+        each = max(1, MOST_PLACES // len(train))
 
-    def distances(self, maps: Tensor) -> Tensor:
-        """(n, h, w): each place's distance to the nearest normal one."""
-        n, _, h, w = maps.shape
-        squares = self.bank.square().sum(1)
-        found = []
-        for rows in torch.split(as_rows(maps), CHUNK):
-            squared = rows.square().sum(1)[:, None] + squares - 2 * rows @ self.bank.T
-            found.append(squared.min(dim=1).values.clamp_min(0).sqrt())
-        return torch.cat(found).reshape(n, h, w)
+        def some_rows(chunk: Tensor) -> Tensor:
+            maps = joined(encoder.maps_chunk(chunk))
+            rows = as_rows(maps).reshape(len(chunk), -1, maps.shape[1])
+            return rows[:, spread(rows.shape[1], each)].flatten(0, 1)
+
+        rows = torch.cat(list(each_chunk(train, some_rows)))
+        of_picture = fold.repeat_interleave(len(rows) // len(train))
+        transform = whitening(rows)
+        rows = rows @ transform
+        kept = coreset(rows, BANK, generator)
+        return PlaceMemory(rows[kept].contiguous(), of_picture[kept], transform)
+
+    def distances(self, maps: Tensor, without_fold: int | None = None) -> Tensor:
+        """(n, h, w): each place's distance to the nearest normal one, a fold's left out."""
+        rows = as_rows(maps)
+        bank = self.bank if without_fold is None else self.bank[self.fold != without_fold]
+        if self.transform is not None:
+            rows = rows @ self.transform
+        return nearest_distances(rows, bank).reshape(len(maps), *maps.shape[2:])
+
+
+def spread(n: int, most: int) -> Tensor:
+    """At most so many of n places, evenly spread."""
+    return torch.arange(n) if most >= n else (torch.arange(most) * n) // most
+
+
+def upsampled(places: Tensor, size: int) -> Tensor:
+    """Maps (n, h, w) in the size of the picture, smooth."""
+    grown = F.interpolate(places[:, None], size=(size, size), mode="bilinear", align_corners=False)
+    return gaussian_blur(grown, SMOOTHING * size)[:, 0]
+
+
+def gaussian_blur(maps: Tensor, sigma: float) -> Tensor:
+    """Maps (n, 1, m, m), rows and columns averaged by a Gaussian; mirrored at the edge."""
+    radius = max(1, round(3 * sigma))
+    at = torch.arange(-radius, radius + 1, dtype=maps.dtype)
+    weights = torch.exp(-((at / sigma) ** 2) / 2)
+    weights = weights / weights.sum()
+    padded = F.pad(maps, (radius, radius, radius, radius), mode="reflect")
+    across = F.conv2d(padded, weights[None, None, None])
+    return F.conv2d(across, weights[None, None, :, None])
+
+
+def place_score(distances: Tensor) -> Tensor:
+    """(n,) of maps (n, h, w): the mean of each picture's furthest places."""
+    furthest = distances.flatten(1).topk(min(TOP, distances[0].numel())).values
+    return furthest.mean(dim=1).double()
+
+
+def cross_fitted_places(
+    memory: PlaceMemory, encoder: FrozenEncoder, train: Tensor, fold: Tensor
+) -> Tensor:
+    """(n, h, w): normal pictures' distances, each to normal places of other folds."""
+    found: Tensor | None = None
+    for k in range(int(fold.max()) + 1):
+        of_fold = (fold == k).nonzero()[:, 0]
+        maps = place_embeddings(encoder, train[of_fold])
+        distances = memory.distances(maps, without_fold=k)
+        if found is None:
+            found = distances.new_empty(len(train), *distances.shape[1:])
+        found[of_fold] = distances
+    assert found is not None
+    return found

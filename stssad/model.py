@@ -1,7 +1,7 @@
 """STSSAD: the estimator. Several starts of Algorithm 1, the best chosen, pictures scored."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,14 @@ from torch import Tensor, nn
 
 from . import augment, encoders, val_loss
 from .advice import advice
-from .augment import Augmentation, CutDiff
+from .augment import FAMILIES, Augmentation, CutDiff
 from .candidate import Candidate, choose
-from .detector import EMBEDDING_CHUNK, Detector, Tensors
-from .encoders import ResNet18
+from .detector import Detector, Tensors
+from .encoders import EfficientNetLite0, ResNet18
+from .evidence import Evidence, weigh
 from .images import Pictures, as_images
-from .scoring import GaussianDensity
+from .local import each_chunk, upsampled
+from .scorer import DensityScorer, HeatRange, Scored, Scorer, calibrate, rebuilt_scorer
 from .settings import Reading, Settings
 from .starts import Event, Finished, Job, run_starts
 from .storage import (
@@ -30,7 +32,6 @@ from .storage import (
     write_json,
     write_tensors,
 )
-from .threads import in_order, workers
 from .threshold import (
     contamination,
     cross_fitted_scores,
@@ -38,7 +39,7 @@ from .threshold import (
     normal_share_above,
     threshold_for,
 )
-from .val_loss import ValLoss, mean_distance_loss
+from .val_loss import ValLoss, mean_distance_loss, shift_alignment
 from .version import __version__
 
 MIN_TRAIN, MIN_POOL = 4, 2
@@ -49,19 +50,25 @@ class STSSAD:
 
     Arguments are stored as they are; what is learned ends in `_`. Larger scores are more anomalous.
 
-    augmentation: what is tuned; CutDiff() if None. encoder: any module from pictures to embeddings;
-    a ResNet-18 of `settings.width` if None. settings: Settings.quick() if None. seed: fixes
-    everything. val_loss: what the tuning minimises. jobs: starts that run at once, each with
-    `settings.threads` threads. false_alarms: share of normal pictures that `predict` may flag.
+    Without arguments, an encoder that knows ImageNet stays as it is, and all families of
+    augmentations are tuned to the pool. The paper's way is any preset of Settings but `imagenet`.
+
+    augmentation: what is tuned, one or several; if None, all families, or CutDiff() in the paper's
+    way. encoder: any module from pictures to embeddings; EfficientNet-Lite0 if None, or a ResNet-18
+    of `settings.width` in the paper's way. settings: Settings.imagenet() if None, or
+    Settings.quick() for an encoder that trains from scratch. seed: fixes everything. val_loss:
+    what the tuning minimises; shift_alignment if None, or mean_distance_loss in the paper's way.
+    jobs: starts that run at once, each with `settings.threads` threads. false_alarms: share of
+    normal pictures that `predict` may flag.
     """
 
     def __init__(
         self,
-        augmentation: Augmentation | None = None,
+        augmentation: Augmentation | Sequence[Augmentation] | None = None,
         encoder: nn.Module | None = None,
         settings: Settings | None = None,
         seed: int = 0,
-        val_loss: ValLoss = mean_distance_loss,
+        val_loss: ValLoss | None = None,
         jobs: int = 1,
         device: str = "cpu",
         false_alarms: float = 0.01,
@@ -98,65 +105,107 @@ class STSSAD:
         folders = (None if f is None else Path(f) for f in (checkpoints, warm_starts))
         jobs = self._jobs(images[kept], pool, *folders)
         finished = run_starts(jobs, self.jobs, progress)
-        self.candidates_ = [Candidate.of(f, self.augmentation_, self.settings_) for f in finished]
+        self.candidates_ = [
+            Candidate.of(f, job.augmentation, self.settings_)
+            for f, job in zip(finished, jobs, strict=True)
+        ]
+        self.imitations_ = [f.imitation for f in finished]  # for comparisons, and not saved;
+        self.Z_trn_ = finished[0].Z_trn  # nor is this
         self.chosen_ = choose(self.candidates_)
-        self.learned_ = self.candidates_[self.chosen_].learned
-        self._keep(finished[self.chosen_])
+        best = finished[self.chosen_]
+        self.augmentation_ = jobs[self.chosen_].augmentation
+        self.learned_ = self._learned()
+        self.theta_, self.buffers_ = best.best.theta, best.best.buffers
+        self._build()
         self.train_index_, self.held_out_index_ = kept.numpy(), held.numpy()
-        self.decision_scores_ = self.decision_function(pool)
-        self._calibrate(images[held], finished[self.chosen_].Z_trn)
+        self.evidence_ = None
+        if self.settings_.is_frozen:
+            self.evidence_ = weigh(jobs, finished, self.chosen_, self.jobs, progress)
+        self._calibrate(best, images[kept], images[held], pool)
         return self
 
-    def _calibrate(self, held_out: Tensor, Z_trn: Tensor) -> None:
-        """The threshold and all else that rests on the scores of normal pictures."""
-        if len(held_out):
-            self.normal_scores_ = self.decision_function(held_out)
+    def _learned(self) -> dict[str, Any]:
+        chosen = self.candidates_[self.chosen_]
+        return {"family": chosen.family, **chosen.learned}
+
+    def _calibrate(self, best: Finished, train: Tensor, held_out: Tensor, pool: Tensor) -> None:
+        """The scorer, the threshold, and all else that rests on the scores of normal pictures."""
+        self.heat_: HeatRange | None = None
+        if self.evidence_ is None:
+            self.scorer_: Scorer = DensityScorer(best.density)
+            normal = torch.from_numpy(cross_fitted_scores(best.Z_trn, seed=self.seed))
+            found = self._score(pool)
         else:
-            self.normal_scores_ = cross_fitted_scores(Z_trn, seed=self.seed)
+            stretch = best.density.stretch if self.evidence_.fits else 0.0
+            density = replace(best.density, stretch=stretch)
+            calibrated = calibrate(density, self.frozen_, train, best.Z_trn, self.seed)
+            self.scorer_, normal = calibrated.scorer, calibrated.normal_scores
+            found = self._score(pool)
+            if calibrated.normal_places is not None and found.places is not None:
+                self.heat_ = HeatRange.of(calibrated.normal_places, found.places)
+        self.decision_scores_: npt.NDArray[np.float64] = found.scores.numpy()
+        normal = self._score(held_out).scores if len(held_out) else normal
+        self.normal_scores_: npt.NDArray[np.float64] = normal.numpy()
         self._decide()
         self.warnings_ = advice(
             self.candidates_, self.chosen_, len(self.decision_scores_), len(self.normal_scores_)
         )
 
     def _decide(self) -> None:
-        floor = self.density_.least
-        self.threshold_ = threshold_for(self.normal_scores_, self.false_alarms, floor)
+        self.threshold_ = threshold_for(self.normal_scores_, self.false_alarms, self.scorer_.floor)
         self.labels_ = (self.decision_scores_ > self.threshold_).astype(int)
         self.contamination_ = contamination(self.decision_scores_, self.normal_scores_)
 
     def _resolve(self) -> None:
         """Fill in what was left to us. Here, not in the constructor, which only stores."""
-        self.settings_ = self.settings if self.settings is not None else Settings.quick()
-        self.augmentation_ = self.augmentation if self.augmentation is not None else CutDiff()
-        default = self.encoder is None
-        self.encoder_ = ResNet18(self.settings_.width) if default else self.encoder
+        from_scratch = hasattr(self.encoder, "reset_parameters")
+        default = Settings.quick() if from_scratch else Settings.imagenet()
+        self.settings_ = default if self.settings is None else self.settings
+        frozen = self.settings_.is_frozen
+        self.encoder_ = self.encoder
+        if self.encoder_ is None:
+            self.encoder_ = EfficientNetLite0() if frozen else ResNet18(self.settings_.width)
+        self.families_: list[Augmentation]
+        if self.augmentation is None:
+            self.families_ = [family() for family in FAMILIES] if frozen else [CutDiff()]
+        elif isinstance(self.augmentation, Sequence):
+            self.families_ = list(self.augmentation)
+        else:
+            self.families_ = [self.augmentation]
+        if not self.families_:
+            raise ValueError("augmentation is an empty list; name at least one, or None for all")
+        usual = shift_alignment if frozen else mean_distance_loss
+        self.val_loss_ = usual if self.val_loss is None else self.val_loss
 
     def _jobs(
         self, train: Tensor, pool: Tensor, checkpoints: Path | None, warm_starts: Path | None
     ) -> list[Job]:
+        """A job for each start of each family; an encoder that stays embeds all pictures once."""
         assert self.encoder_ is not None
+        embedded = None
+        if self.settings_.is_frozen:
+            detector = Detector(self.encoder_, self.image_size_, self.device)
+            frozen = detector.frozen(*detector.initial_state(self.seed))
+            embedded = frozen.embed_all(train), frozen.embed_all(pool)
+        starts = [(family, a) for family in self.families_ for a in family.initial_values()]
         return [
             Job(
                 start=k,
                 initial_a=a,
-                augmentation=self.augmentation_,
+                augmentation=family,
                 encoder=self.encoder_,
                 train=train,
                 pool=pool,
                 settings=self.settings_,
-                val_loss=self.val_loss,
+                val_loss=self.val_loss_,
                 seed=self.seed,
                 device=self.device,
+                embedded=embedded,
                 checkpoints=checkpoints,
                 warm_starts=warm_starts,
             )
-            for k, a in enumerate(self.augmentation_.initial_values())
+            for k, (family, a) in enumerate(starts)
         ]
-
-    def _keep(self, chosen: Finished) -> None:
-        self.theta_, self.buffers_ = chosen.best.theta, chosen.best.buffers
-        self.density_ = chosen.density
-        self._build()
 
     @property
     def reading_(self) -> Reading:
@@ -169,7 +218,7 @@ class STSSAD:
         self.frozen_ = detector.frozen(self.theta_, self.buffers_)
 
     def _read(self, images: Pictures) -> Tensor:
-        if not hasattr(self, "density_"):
+        if not hasattr(self, "scorer_"):
             raise ValueError("this STSSAD has not been fitted; call fit(train, unlabeled) first")
         pictures = as_images(images, self.reading_, "images")
         check_size(pictures, self.image_size_)
@@ -181,15 +230,35 @@ class STSSAD:
 
     def decision_function(self, images: Pictures) -> npt.NDArray[np.float64]:
         """Anomaly scores (n,), larger = more anomalous."""
-        chunks = torch.split(self._read(images), EMBEDDING_CHUNK)
-        with workers() as pool:
-            return np.concatenate(list(in_order(pool, self.score_chunk, chunks, len(chunks))))
-
-    def score_chunk(self, images: Tensor) -> npt.NDArray[np.float64]:
-        """Scores of a few pictures, checked and of the right size, in this thread."""
-        Z = self.frozen_.embed_chunk(images)
-        scores: npt.NDArray[np.float64] = self.density_.score(Z).numpy()
+        scores: npt.NDArray[np.float64] = self._score(self._read(images)).scores.numpy()
         return scores
+
+    def heatmaps(self, images: Pictures) -> npt.NDArray[np.float64]:
+        """Where it is: (n, m, m) in [0, 1], on one scale for all pictures of this model."""
+        if self.heat_ is None:
+            raise ValueError(
+                "this model has no heatmaps: its encoder has no feature_maps (see docs/guide.md); "
+                "the default encoder has"
+            )
+        places = self.place_distances(images)
+        assert places is not None
+        heat: npt.NDArray[np.float64] = upsampled(self.heat_(places), self.image_size_).numpy()
+        return heat
+
+    def place_distances(self, images: Pictures) -> Tensor | None:
+        """(n, h, w): how far each place is from the nearest normal one; None without maps."""
+        return self._score(self._read(images)).places
+
+    def _score(self, images: Tensor) -> Scored:
+        """Pictures that were checked, a chunk at a time."""
+        parts = list(each_chunk(images, self.scored_chunk))
+        places = [part.places for part in parts if part.places is not None]
+        scores = torch.cat([part.scores for part in parts])
+        return Scored(scores, torch.cat(places) if places else None)
+
+    def scored_chunk(self, images: Tensor) -> Scored:
+        """A few pictures, checked and of the right size, in this thread."""
+        return self.scorer_(self.frozen_, images)
 
     def predict(self, images: Pictures) -> npt.NDArray[np.int64]:
         """(n,) of 0 and 1, 1 = anomaly."""
@@ -214,7 +283,7 @@ class STSSAD:
 
     def save(self, folder: str | Path) -> None:
         """Write model.safetensors and model.json into the folder, which is made if need be."""
-        if not hasattr(self, "density_"):
+        if not hasattr(self, "scorer_"):
             raise ValueError("there is nothing to save; call fit(train, unlabeled) first")
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -222,12 +291,10 @@ class STSSAD:
         write_json(folder / "model.json", self._facts())
 
     def _tensors(self) -> Tensors:
-        assert self.density_.mean is not None and self.density_.cholesky is not None
         return {
             **with_prefix("theta", self.theta_),
             **with_prefix("buffers", self.buffers_),
-            "density.mean": self.density_.mean,
-            "density.cholesky": self.density_.cholesky,
+            **with_prefix("scorer", self.scorer_.tensors()),
             "decision_scores": torch.from_numpy(self.decision_scores_),
             "normal_scores": torch.from_numpy(self.normal_scores_),
             "train_index": torch.from_numpy(self.train_index_),
@@ -239,12 +306,15 @@ class STSSAD:
             "version": __version__,
             "settings": asdict(self.settings_),
             "seed": self.seed,
-            "augmentation": described(self.augmentation_, augment, vars),
+            "augmentation": [described(f, augment, vars) for f in self.families_],
             "encoder": described(self.encoder_, encoders, lambda encoder: encoder.config()),
-            "val_loss": getattr(self.val_loss, "__name__", repr(self.val_loss)),
+            "val_loss": getattr(self.val_loss_, "__name__", repr(self.val_loss_)),
             "false_alarms": self.false_alarms,
             "image_size": self.image_size_,
             "threshold": self.threshold_,
+            "scorer": self.scorer_.facts(),
+            "evidence": self.evidence_ and asdict(self.evidence_),
+            "heat": self.heat_ and asdict(self.heat_),
             "contamination": asdict(self.contamination_),
             "warnings": self.warnings_,
             "chosen": self.chosen_,
@@ -257,7 +327,7 @@ class STSSAD:
         cls,
         folder: str | Path,
         encoder: nn.Module | None = None,
-        augmentation: Augmentation | None = None,
+        augmentation: Augmentation | Sequence[Augmentation] | None = None,
         device: str = "cpu",
     ) -> "STSSAD":
         """Read a saved model; an encoder or augmentation of your own has to be passed again."""
@@ -272,11 +342,11 @@ class STSSAD:
             read_tensors(folder / "model.safetensors"),
         )
         model = cls(
-            augmentation or rebuilt(facts["augmentation"], augment, "augmentation"),
+            augmentation or [rebuilt(f, augment, "augmentation") for f in facts["augmentation"]],
             encoder or rebuilt(facts["encoder"], encoders, "encoder"),
             Settings(**facts["settings"]),
             facts["seed"],
-            getattr(val_loss, facts["val_loss"], mean_distance_loss),
+            getattr(val_loss, facts["val_loss"], None),
             device=device,
             false_alarms=facts["false_alarms"],
         )
@@ -287,11 +357,16 @@ class STSSAD:
         self._resolve()
         self.image_size_ = facts["image_size"]
         self.warnings_ = facts["warnings"]
-        self.chosen_, self.learned_ = facts["chosen"], facts["learned"]
+        self.chosen_ = facts["chosen"]
         self.candidates_ = [Candidate.from_json(c) for c in facts["candidates"]]
+        self.learned_ = self._learned()
+        families = [f for f in self.families_ for _ in f.initial_values()]
+        self.augmentation_ = families[self.chosen_]
         self.theta_ = on_device(without_prefix("theta", tensors), self.device)
         self.buffers_ = on_device(without_prefix("buffers", tensors), self.device)
-        self.density_ = GaussianDensity(tensors["density.mean"], tensors["density.cholesky"])
+        self.scorer_ = rebuilt_scorer(facts["scorer"], without_prefix("scorer", tensors))
+        self.evidence_ = Evidence(**facts["evidence"]) if facts["evidence"] else None
+        self.heat_ = HeatRange(**facts["heat"]) if facts["heat"] else None
         self.decision_scores_ = tensors["decision_scores"].numpy()
         self.normal_scores_ = tensors["normal_scores"].numpy()
         self.train_index_ = tensors["train_index"].numpy()

@@ -37,7 +37,7 @@ class Request:
     normal: Path
     unlabeled: Path
     out: Path
-    augmentation: Augmentation
+    augmentation: list[Augmentation]
     encoder: nn.Module
     settings: Settings
     seed: int = 0
@@ -51,7 +51,7 @@ class Request:
         return {
             "normal": str(self.normal),
             "unlabeled": str(self.unlabeled),
-            "augmentation": type(self.augmentation).__name__,
+            "augmentation": [type(family).__name__ for family in self.augmentation],
             "encoder": type(self.encoder).__name__,
             "settings": asdict(self.settings),
             "seed": self.seed,
@@ -189,17 +189,19 @@ def finish(
 
 
 def write_history(path: Path, candidates: list[Candidate]) -> None:
-    """Every iteration of every start, a row each."""
+    """Every iteration of every start, a row each; a family's own columns are empty in others."""
     with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
-        learned = list(candidates[0].learned)
+        learned = list(dict.fromkeys(name for c in candidates for name in c.learned))
         names = ("iteration", "train_loss", "val_loss", "clamped_share", "theta_seconds",
                  "a_seconds")  # fmt: skip
-        n_a = len(candidates[0].a)
+        n_a = max(len(c.a) for c in candidates)
         parts = [f"{part}_gradient_{i}" for part in ("direct", "indirect") for i in range(n_a)]
-        writer.writerow(["start", *names, *learned, *parts])
+        writer.writerow(["start", "family", *names, *learned, *parts])
         for c in candidates:
             for r in c.history:
                 values = [getattr(r, name) for name in names]
-                gradients = [*r.direct_gradient, *r.indirect_gradient]
-                writer.writerow([c.start + 1, *values, *r.learned.values(), *gradients])
+                known = [r.learned.get(name, "") for name in learned]
+                blank = [""] * (n_a - len(c.a))
+                gradients = [*r.direct_gradient, *blank, *r.indirect_gradient, *blank]
+                writer.writerow([c.start + 1, c.family, *values, *known, *gradients])

@@ -56,7 +56,7 @@ def score_files(
         if not good:
             return [], np.empty(0), errors
         images = torch.from_numpy(np.stack([x for _, x in good])).permute(0, 3, 1, 2).contiguous()
-        return [path for path, _ in good], model.score_chunk(images), errors
+        return [path for path, _ in good], model.scored_chunk(images).scores.numpy(), errors
 
     ahead = 2 * torch.get_num_threads()
     with workers() as pool:

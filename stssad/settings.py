@@ -74,9 +74,33 @@ class Settings:
             )
 
     @property
+    def is_frozen(self) -> bool:
+        """Whether the encoder stays as it is, so that only the augmentation is tuned."""
+        return self.theta_updates == 0 and self.warm_start_epochs == 0
+
+    @property
     def reading(self) -> Reading:
         """How picture files are read."""
         return Reading(self.image_size, self.aspect)
+
+    @classmethod
+    def imagenet(cls, **changes: Any) -> "Settings":
+        """The default: an encoder that knows ImageNet stays as it is; only `a` is tuned.
+
+        Nothing is held out: the normal pictures' scores are cross-fitted.
+        """
+        frozen = cls(
+            image_size=128,
+            warm_start_epochs=0,
+            theta_updates=0,
+            max_iterations=14,
+            a_step_size=0.25,
+            val_train_samples=512,
+            val_augmented_samples=16,
+            smoothing=4,
+            patience=14,
+        )
+        return replace(frozen, **changes)
 
     @classmethod
     def paper_mvtec(cls, **changes: Any) -> "Settings":

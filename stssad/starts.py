@@ -7,16 +7,18 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
+from .alignment import Whitening, alignment, cross_fitted, effective_dimension
 from .augment import Augmentation
 from .checkpoint import read_checkpoint, write_checkpoint
-from .detector import Detector
+from .detector import Detector, FrozenEncoder, as_floats
 from .scoring import GaussianDensity, score_variance
 from .settings import Settings
 from .threads import torch_threads
@@ -29,7 +31,7 @@ from .tuner import (
     tune,
     warm_start,
 )
-from .val_loss import ValLoss
+from .val_loss import ValLoss, mean_distance_loss
 from .version import __version__
 
 
@@ -47,6 +49,7 @@ class Job:
     val_loss: ValLoss
     seed: int
     device: str
+    embedded: tuple[Tensor, Tensor] | None = None  # (Z_trn, Z_val), where the encoder stays
     checkpoints: Path | None = None  # a folder where the start keeps its state as it goes
     warm_starts: Path | None = None  # a folder of warm starts that other jobs may share
 
@@ -101,6 +104,15 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Imitation:
+    """What a learned augmentation does to embeddings, against what the pool does."""
+
+    shift: Tensor  # (d,) of the embeddings, their mean
+    alignment: float  # J
+    mean_distance: float  # the paper's L_val, without training
+
+
+@dataclass(frozen=True)
 class Finished:
     """One start's result; θ is that of its best state."""
 
@@ -113,6 +125,7 @@ class Finished:
     Z_trn: Tensor
     pool_scores: Tensor
     seconds: float
+    imitation: Imitation | None = None  # where the encoder stays as it is
 
     @property
     def score_variance(self) -> float:
@@ -120,6 +133,7 @@ class Finished:
 
 
 Notify = Callable[[Event], None]
+N_IMITATED = 96  # training pictures that are augmented to see what the learned `a` does
 # Settings that a warm start doesn't feel. max_iterations it does: α's schedule ends with them.
 AFTER_WARM_START = (
     "holdout_share", "a_step_size", "hypergradient", "val_train_samples", "val_augmented_samples",
@@ -136,20 +150,23 @@ def run_start(job: Job, notify: Notify | None = None) -> Finished:
         detector = Detector(job.encoder, job.train.shape[-1], job.device)
         keeper = Keeper(job, notify)
         progress = keeper.advance
-        state = keeper.kept(detector) or shared_warm_start(job, detector)
-        if state is None:
-            state = initial_state(detector, job.initial_a, job.own_seed)
+        initial = initial_state(detector, job.initial_a, job.own_seed, settings.is_frozen)
+        state = keeper.kept(initial) or shared_warm_start(job, initial) or initial
         warm_start(detector, job.augmentation, job.train, state, settings, progress)
         share_warm_start(job, state)
         tune(
             detector, job.augmentation, job.train, job.pool, state, settings, job.val_loss,
-            progress,
+            progress, job.embedded,
         )  # fmt: skip
         assert state.best is not None, "tune keeps a best state"
-        theta, buffers = state.best.theta, state.best.buffers
-        Z_trn = detector.embed_all(theta, buffers, job.train)
+        frozen = detector.frozen(state.best.theta, state.best.buffers)
+        Z_trn, Z_val = job.embedded or (frozen.embed_all(job.train), frozen.embed_all(job.pool))
         density = GaussianDensity().fit(Z_trn)
-        pool_scores = density.score(detector.embed_all(theta, buffers, job.pool))
+        imitation = None
+        if settings.is_frozen:
+            imitation = imitate(job, frozen, state.best.a, Z_trn, Z_val)
+            density = stretched(density, imitation, Z_trn)
+        pool_scores = density.score(Z_val)
     return Finished(
         start=job.start,
         initial_a=job.initial_a,
@@ -160,22 +177,52 @@ def run_start(job: Job, notify: Notify | None = None) -> Finished:
         Z_trn=Z_trn,
         pool_scores=pool_scores,
         seconds=time.perf_counter() - began,
+        imitation=imitation,
     )
 
 
-def shared_warm_start(job: Job, detector: Detector) -> TunerState | None:
+def imitate(job: Job, frozen: FrozenEncoder, a: Tensor, Z_trn: Tensor, Z_val: Tensor) -> Imitation:
+    """Augment some training pictures by the learned `a`, and compare with the pool."""
+    generator = torch.Generator().manual_seed(job.seed)  # the same places for every start
+    index = torch.randperm(len(job.train), generator=generator)[:N_IMITATED]
+    noise = job.augmentation.draw(len(index), generator).to(frozen.device)
+    with torch.no_grad():
+        pictures = job.augmentation(as_floats(job.train[index], frozen.device), a, noise)
+    Z_aug = frozen.embed_all(pictures)
+    shift = (Z_aug.double() - Z_trn[index].double()).mean(dim=0)
+    whitening = Whitening.of(Z_trn)
+    of_pool = Z_val.double().mean(dim=0) - whitening.mean
+    return Imitation(
+        shift=shift,
+        alignment=float(alignment(whitening.shift(shift), whitening.shift(of_pool))),
+        mean_distance=float(mean_distance_loss(Z_trn, Z_aug, Z_val)),
+    )
+
+
+def stretched(density: GaussianDensity, imitation: Imitation, Z_trn: Tensor) -> GaussianDensity:
+    """The density with its distances stretched along the shift as far as the alignment goes.
+
+    Of d directions, an average one has 1/d of the anomalies' energy; the shift has J². So it counts
+    J²d times more (docs/beyond-the-paper.md).
+    """
+    d = effective_dimension(cross_fitted(Z_trn))
+    stretch = max(0.0, imitation.alignment) ** 2 * d
+    return replace(density, shift=imitation.shift, stretch=stretch)
+
+
+def shared_warm_start(job: Job, initial: TunerState) -> TunerState | None:
     """The state after a warm start like this one, if another job has left it."""
-    if job.warm_starts is None:
+    if job.warm_starts is None or job.settings.is_frozen:
         return None
     name = job.warm_fingerprint
-    return read_checkpoint(job.warm_starts / f"{name}.safetensors", name, detector.device)
+    return read_checkpoint(job.warm_starts / f"{name}.safetensors", name, initial)
 
 
 def share_warm_start(job: Job, state: TunerState) -> None:
-    if job.warm_starts is not None and not state.history:
+    if job.warm_starts is not None and not state.history and not job.settings.is_frozen:
         path = job.warm_starts / f"{job.warm_fingerprint}.safetensors"
         if not path.exists():
-            write_checkpoint(path, state, job.warm_fingerprint)
+            write_checkpoint(path, state, job.warm_fingerprint, with_theta=True)
 
 
 class Keeper:
@@ -186,18 +233,18 @@ class Keeper:
         self.path = job.checkpoints and job.checkpoints / f"start-{job.start + 1}.safetensors"
         self.fingerprint = job.fingerprint if self.path else ""
 
-    def kept(self, detector: Detector) -> TunerState | None:
+    def kept(self, initial: TunerState) -> TunerState | None:
         """The state to go on from, if one was kept."""
         if self.path is None:
             return None
-        return read_checkpoint(self.path, self.fingerprint, detector.device)
+        return read_checkpoint(self.path, self.fingerprint, initial)
 
     def advance(self, state: TunerState) -> None:
         settings = self.job.settings
         n_steps = len(state.warm_losses) + len(state.history)
         ended = len(state.history) == settings.max_iterations or has_settled(state, settings)
         if self.path is not None and (n_steps % CHECKPOINT_EVERY == 0 or ended):
-            write_checkpoint(self.path, state, self.fingerprint)
+            write_checkpoint(self.path, state, self.fingerprint, not settings.is_frozen)
         if self.notify is not None:
             self.notify(event(self.job, state))
 

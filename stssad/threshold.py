@@ -13,7 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .scoring import GaussianDensity
+from .scoring import GaussianDensity, random_folds
 
 Scores = npt.NDArray[np.float64]
 HIGH_QUANTILE = 0.9  # contamination is judged by the pictures above this quantile of normal ones
@@ -31,8 +31,7 @@ def cross_fitted_scores(Z_trn: Tensor, n_folds: int = 10, seed: int = 0) -> Scor
 
     The Gaussian hasn't seen the picture, but the detector has, so these are still a little small.
     """
-    generator = torch.Generator().manual_seed(seed)
-    fold = torch.randperm(len(Z_trn), generator=generator) % min(n_folds, len(Z_trn) // 2)
+    fold = random_folds(len(Z_trn), seed, n_folds)
     scores = torch.empty(len(Z_trn), dtype=torch.float64)
     for k in range(int(fold.max()) + 1):
         scores[fold == k] = GaussianDensity().fit(Z_trn[fold != k]).score(Z_trn[fold == k])
@@ -47,6 +46,7 @@ def threshold_for(normal_scores: Scores, false_alarms: float, floor: float) -> f
     smallest, whose rate is right on average for any distribution. With fewer the wanted quantile
     lies beyond the largest of them, and the tail is taken to be log-normal above `floor`, the
     score of the Gaussian's centre: the predictive quantile of Student's t for the log score.
+    Scores without a floor (-inf) are logarithms already.
     """
     if not 0 < false_alarms < 1:
         raise ValueError(f"the rate of false alarms must lie in (0, 1), got {false_alarms}")
@@ -61,11 +61,13 @@ def _log_normal_quantile(scores: Scores, rate: float, floor: float) -> float:
     from scipy.stats import t as student  # slow to import
 
     n = len(scores)
-    logs = np.log(np.maximum(scores - floor, 1e-12))
     if n < 2:
         return float(scores.max())
+    is_log = math.isinf(floor)
+    logs = scores if is_log else np.log(np.maximum(scores - floor, 1e-12))
     spread = logs.std(ddof=1) * math.sqrt(1 + 1 / n)
-    return float(floor + math.exp(logs.mean() + student.ppf(1 - rate, n - 1) * spread))
+    quantile = float(logs.mean() + student.ppf(1 - rate, n - 1) * spread)
+    return quantile if is_log else floor + math.exp(quantile)
 
 
 def normal_share_above(scores: Scores, normal_scores: Scores) -> Scores:

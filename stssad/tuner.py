@@ -72,15 +72,16 @@ Progress = Callable[[TunerState], None]
 
 
 def initial_state(
-    detector: Detector, initial_a: Tensor, seed: int, dtype: torch.dtype = torch.float32
-) -> TunerState:
-    """Before any training."""
+    detector: Detector, initial_a: Tensor, seed: int, is_frozen: bool = False,
+    dtype: torch.dtype = torch.float32,
+) -> TunerState:  # fmt: skip
+    """Before any training; where there will be none, θ needs no momentum."""
     theta, buffers = detector.initial_state(seed)
     a = initial_a.detach().to(detector.device, dtype)
     return TunerState(
         theta=theta,
         buffers=buffers,
-        momentum={name: torch.zeros_like(p) for name, p in theta.items()},
+        momentum={} if is_frozen else {name: torch.zeros_like(p) for name, p in theta.items()},
         a=a,
         adam=(torch.zeros_like(a), torch.zeros_like(a)),
         generator=torch.Generator().manual_seed(seed),

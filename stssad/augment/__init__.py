@@ -32,6 +32,9 @@ __all__ = [
 ]
 
 
+FAMILIES = (Patch, Scar, Stain, Blur, Warp)  # what is tried where the user names none
+
+
 class Augmentation(Protocol):
     """What the tuner asks of an augmentation. A new one is one new file beside this one.
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..detector import Detector
 from ..encoders import EfficientNetLite0
-from ..local import PatchMemory, as_rows, place_embeddings
+from ..local import PlaceMemory, as_rows, coreset, place_embeddings
 
 N_NEIGHBOURS = 9
 
@@ -33,11 +33,13 @@ class PatchCore:
         detector = Detector(encoder, train.shape[-1], self.device)
         self.frozen_ = detector.frozen(*detector.initial_state(seed=0))
         generator = torch.Generator().manual_seed(self.seed)
-        self.memory_ = PatchMemory.of(self._places(train), self.share, generator)
+        rows = as_rows(self._places(train))
+        kept = coreset(rows, max(1, round(self.share * len(rows))), generator)
+        self.memory_ = PlaceMemory(rows[kept].contiguous(), torch.zeros(len(kept)))
         return self
 
     def _places(self, images: Tensor) -> Tensor:
-        return place_embeddings(self.frozen_.network, images, self.frozen_.device)
+        return place_embeddings(self.frozen_, images)
 
     def heatmaps(self, images: Tensor) -> Tensor:
         """(n, h, w): each place's distance to the nearest normal one."""

@@ -34,13 +34,14 @@ class Line:
     cell: Cell
     auc: float
     seconds: float
-    learned: dict[str, float]
+    learned: dict[str, Any]
     version: str
     n_train: int
     n_pool: int
     n_test: int
     made_of: str = ""  # differs where pictures, settings or the code of one's own did
     starts: list[dict[str, Any]] = field(default_factory=list)  # of a tuned method, each start
+    details: dict[str, float] = field(default_factory=dict)  # what else a method tells; AUCs
 
     def to_json(self) -> str:
         facts = asdict(self)

@@ -36,11 +36,13 @@ def run(
     ] = None,
     tasks: Annotated[str | None, typer.Option(help="Separated by commas; all if left out.")] = None,
     seeds: Annotated[int, typer.Option(help="How many: 0, 1, ...")] = 1,
-    protocol: Annotated[Literal["transductive", "inductive"], typer.Option()] = "transductive",
+    protocol: Annotated[
+        Literal["transductive", "inductive", "both"], typer.Option()
+    ] = "transductive",
     contamination: Annotated[
-        float | None, typer.Option(help="Of the pool (inductive); else as it comes.")
+        float | None, typer.Option(help="Of the pool; else as it comes.")
     ] = None,
-    preset: Annotated[Literal["cpu", "paper"], typer.Option()] = "cpu",
+    preset: Annotated[Literal["cpu", "paper", "imagenet"], typer.Option()] = "cpu",
     change: Annotated[
         list[str] | None, typer.Option(help="A setting, as NAME=VALUE; may be repeated.")
     ] = None,
@@ -74,9 +76,10 @@ def run(
             raise ValueError(f"{bed.name} has no task {task!r}; it has {', '.join(known)}")
     changes = changes_of(change or [])
     bed.settings(preset, **changes)
+    protocols = ["inductive", "transductive"] if protocol == "both" else [protocol]
     cells = [
-        Cell(bed.name, task, name, seed, protocol, preset, contamination, changes)
-        for seed, name, task in itertools.product(range(seeds), ways, chosen)
+        Cell(bed.name, task, name, seed, each, preset, contamination, changes)
+        for seed, name, task, each in itertools.product(range(seeds), ways, chosen, protocols)
     ]
     store = Store(results)
     done = {line.cell.key: line for line in store.lines(bed.name)}
@@ -179,7 +182,7 @@ def table(
     format: Annotated[Literal["text", "markdown", "latex", "csv"], typer.Option()] = "text",
     protocol: Annotated[Literal["transductive", "inductive"], typer.Option()] = "transductive",
     contamination: Annotated[float | None, typer.Option(help="Of the pool.")] = None,
-    preset: Annotated[Literal["cpu", "paper"], typer.Option()] = "cpu",
+    preset: Annotated[Literal["cpu", "paper", "imagenet"], typer.Option()] = "cpu",
     results: Results = RESULTS,
 ) -> None:
     """The paper's Table 1 or 2, or one of any testbed, from the results that are there."""
@@ -212,7 +215,7 @@ def figure(
     ],
     data: Data = None,
     results: Results = RESULTS,
-    preset: Annotated[Literal["cpu", "paper"], typer.Option()] = "cpu",
+    preset: Annotated[Literal["cpu", "paper", "imagenet"], typer.Option()] = "cpu",
     category: Annotated[str, typer.Option(help="Of MVTec AD, for the gallery.")] = "tile",
     out: Annotated[Path, typer.Option(help="Folder for the PNG files.")] = Path("docs/figures"),
 ) -> None:
@@ -250,7 +253,7 @@ def embed(
 @app.command("document")
 def write(
     results: Results = RESULTS,
-    preset: Annotated[Literal["cpu", "paper"], typer.Option()] = "cpu",
+    preset: Annotated[Literal["cpu", "paper", "imagenet"], typer.Option()] = "cpu",
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("docs/results.md"),
 ) -> None:
     """Write the document of results anew."""

@@ -262,7 +262,8 @@ def starts(lines: Sequence[Line]) -> str:
 
 def chosen_loss(line: Line) -> float:
     """L_trn around the best state of the start that was chosen."""
-    chosen = [s for s in line.starts if s["learned"] == line.learned] or line.starts
+    learned = {name: value for name, value in line.learned.items() if name != "family"}
+    chosen = [s for s in line.starts if s["learned"] == learned] or line.starts
     return float(chosen[0]["losses"][0])
 
 

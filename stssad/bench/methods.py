@@ -13,12 +13,16 @@ from torch import Tensor
 
 from ..augment import Augmentation, CutDiff, CutOut, CutPaste, Rotation
 from ..baselines import AutoEncoder, DeepSVDD, Frozen, PatchCore, RandomAugmentation
+from ..local import place_score
 from ..model import STSSAD
+from ..scoring import GaussianDensity
 from ..settings import Mode, Settings
+from ..starts import stretched
 from ..val_loss import ValLoss, mean_distance_loss, mmd_loss
 from .tables import ABLATIONS, OURS
 
 WITH_AUGMENTATION = f"{OURS}@"
+PRETRAINED = f"{OURS}+"
 
 
 class Estimator(Protocol):
@@ -27,6 +31,8 @@ class Estimator(Protocol):
     def fit(self, train: Tensor, unlabeled: Tensor) -> object: ...
 
     def decision_function(self, images: Tensor) -> npt.NDArray[np.float64]: ...
+
+    # It may also have `other_scores(images)`, by name, and `facts`: numbers to keep.
 
 
 @dataclass(frozen=True)
@@ -63,6 +69,46 @@ class Tuned:
         return self.model.decision_function(images)
 
 
+class Ours:
+    """The default of `stssad fit`, and the scores that it is made of."""
+
+    def __init__(self, model: STSSAD) -> None:
+        if not (model.settings or Settings.imagenet()).is_frozen:
+            raise ValueError(f"{PRETRAINED} keeps its encoder as it is; use --preset imagenet")
+        self.model = model
+
+    def fit(self, train: Tensor, unlabeled: Tensor) -> "Ours":
+        self.model.fit(train, unlabeled)
+        self.learned_, self.candidates_ = self.model.learned_, self.model.candidates_
+        return self
+
+    def decision_function(self, images: Tensor) -> npt.NDArray[np.float64]:
+        return self.model.decision_function(images)
+
+    @property
+    def facts(self) -> dict[str, float]:
+        evidence = self.model.evidence_
+        assert evidence is not None
+        return {"J": evidence.alignment, "z": evidence.z, "stretch": self._density.stretch}
+
+    @property
+    def _density(self) -> GaussianDensity:
+        return self.model.scorer_.density
+
+    def other_scores(self, images: Tensor) -> dict[str, npt.NDArray[np.float64]]:
+        """Of the plain density, of the stretched one, of places, and of every start's density."""
+        Z = self.model.embed(images)
+        plain = replace(self._density, stretch=0.0)
+        places = self.model.place_distances(images)
+        found = {"plain": plain.score(Z), "whole": self._density.score(Z)}
+        if places is not None:
+            found["places"] = place_score(places)
+        for k, imitation in enumerate(self.model.imitations_):
+            assert imitation is not None
+            found[f"start {k + 1}"] = stretched(plain, imitation, self.model.Z_trn_).score(Z)
+        return {name: scores.double().numpy() for name, scores in found.items()}
+
+
 def tuned(
     s: Surroundings, val_loss: ValLoss = mean_distance_loss, mode: Mode | None = None
 ) -> Tuned:
@@ -97,6 +143,9 @@ METHODS: Mapping[str, Method] = {
     **_random_methods(),
     "Frozen": Method(lambda s: Frozen(device=s.device), uses_pool=False),
     "PatchCore": Method(lambda s: PatchCore(seed=s.seed, device=s.device), uses_pool=False),
+    PRETRAINED: Method(
+        lambda s: Ours(STSSAD(settings=s.settings, seed=s.seed, device=s.device)), uses_pool=True
+    ),
     "ST-SSAD": Method(tuned, uses_pool=True),
     "MMD1": Method(lambda s: tuned(s, mmd_loss), uses_pool=True),
     "MMD2": Method(lambda s: tuned(s, mmd_unnormalized), uses_pool=True),

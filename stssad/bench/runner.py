@@ -54,7 +54,7 @@ def units(
     words: Mapping[str, str] | None = None,
     device: str = "cpu",
 ) -> list[Unit]:
-    """Cells of a method that ignores the pool go together; the others are alone.
+    """Cells of a method that ignores the pool go together, and those of the same pool.
 
     In turn from each group with the same pictures and seed: two that run at once seldom need the
     same warm start. `words` finds methods that are a user's own, by their names.
@@ -64,11 +64,11 @@ def units(
     together: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
         pictures = (cell.testbed, cell.task.split("/")[0] if cell.testbed == "svhn" else "")
-        group = (*pictures, cell.protocol, cell.contamination, cell.seed)
-        if method(words.get(cell.method, cell.method)).uses_pool:
-            groups[group].append([cell])
-            continue
-        name = (*group, cell.preset, str(cell.changes), cell.method)
+        # Of given contamination, the pool is the same by both protocols.
+        protocol = cell.protocol if cell.contamination is None else ""
+        group = (*pictures, protocol, cell.contamination, cell.seed)
+        uses_pool = method(words.get(cell.method, cell.method)).uses_pool
+        name = (*group, cell.preset, str(cell.changes), cell.method, cell.task * uses_pool)
         if name not in together:
             together[name] = []
             groups[group].append(together[name])
@@ -113,21 +113,38 @@ def made_of(cell: Cell, task: Task, data: Path | None, words: str = "") -> str:
 def run_unit(unit: Unit) -> Outcome:
     """Every cell of a unit; one that fails is named, and those before it are kept."""
     lines: list[Line] = []
-    fitted: tuple[torch.Tensor, Estimator] | None = None
+    fitted: tuple[Task, Estimator] | None = None
     for cell in unit.cells:
         try:
             task = load_task(cell, unit.data)
             with torch_threads(1):  # as in any other process
                 seconds = 0.0
-                if fitted is None or not torch.equal(fitted[0], task.train):
+                if fitted is None or not serves(fitted[0], task, unit.method.uses_pool):
                     estimator, seconds = fit(unit, cell, task)
-                    fitted = task.train, estimator
+                    fitted = task, estimator
                 auc = task.auc(fitted[1].decision_function(task.test))
+                details = details_of(fitted[1], task)
             digest = made_of(cell, task, unit.data, unit.words)
-            lines.append(line_of(cell, task, fitted[1], auc, seconds, digest))
+            line = line_of(cell, task, fitted[1], auc, seconds, digest)
+            lines.append(replace(line, details=details))
         except Exception as error:  # whatever a method may do; the other cells go on
             return Outcome(with_shared_seconds(lines), cell, f"{type(error).__name__}: {error}")
     return Outcome(with_shared_seconds(lines))
+
+
+def serves(fitted: Task, task: Task, uses_pool: bool) -> bool:
+    """Whether what was fitted to one task holds for another."""
+    same = torch.equal(fitted.train, task.train)
+    return same and (not uses_pool or torch.equal(fitted.pool, task.pool))
+
+
+def details_of(estimator: Estimator, task: Task) -> dict[str, float]:
+    """What a method tells beside its scores: numbers, and the AUC of other scores it has."""
+    facts = dict(getattr(estimator, "facts", {}))
+    if hasattr(estimator, "other_scores"):
+        others = estimator.other_scores(task.test)
+        facts |= {f"auc {name}": task.auc(scores) for name, scores in others.items()}
+    return rounded(facts)
 
 
 def fit(unit: Unit, cell: Cell, task: Task) -> tuple[Estimator, float]:
@@ -168,7 +185,12 @@ def line_of(
 def start_facts(candidate: Any) -> dict[str, Any]:
     """What tables and figures need of one start."""
     first = next(iter(candidate.learned))
+    kind = {}
+    if candidate.alignment is not None:
+        aligned = {"J": candidate.alignment, "mean_distance": candidate.mean_distance}
+        kind = {"family": candidate.family, **rounded(aligned)}
     return {
+        **kind,
         "initial": rounded(candidate.initial),
         "learned": rounded(candidate.learned),
         "variance": float(f"{candidate.score_variance:.4g}"),
@@ -178,8 +200,12 @@ def start_facts(candidate: Any) -> dict[str, Any]:
     }
 
 
-def rounded(values: dict[str, float]) -> dict[str, float]:
-    return {name: float(f"{value:.4g}") for name, value in values.items()}
+def rounded(values: dict[str, Any]) -> dict[str, Any]:
+    """Numbers to four digits; words as they are."""
+    return {
+        name: value if isinstance(value, str) else float(f"{value:.4g}")
+        for name, value in values.items()
+    }
 
 
 def run_here(todo: list[Unit], jobs: int) -> Iterator[Outcome]:

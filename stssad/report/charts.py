@@ -113,15 +113,22 @@ def line_chart(lines: Sequence[Line], y_label: str, log: bool = False) -> str:
 def histogram(
     groups: Sequence[tuple[str, Sequence[float]]], threshold: float, floor: float, n_bins: int = 32
 ) -> str:
-    """Shares of scores, as distances above the least possible score, on a logarithmic axis."""
-    every = [max(v - floor, 1e-9) for _, values in groups for v in values]
-    x = Axis.over([*every, max(threshold - floor, 1e-9)], LEFT, WIDTH - RIGHT, log=True)
-    edges = [x.low * (x.high / x.low) ** (k / n_bins) for k in range(n_bins + 1)]
+    """Shares of scores; above a floor, as distances from it on a logarithmic axis."""
+    is_log = math.isinf(floor)  # scores without a floor are logarithms already
+
+    def shown(score: float) -> float:
+        return score if is_log else math.log10(max(score - floor, 1e-9))
+
+    x = Axis.over(
+        [shown(v) for _, values in groups for v in values] + [shown(threshold)],
+        LEFT, WIDTH - RIGHT,
+    )  # fmt: skip
+    edges = [x.low + (x.high - x.low) * k / n_bins for k in range(n_bins + 1)]
     shares = []
     for _, values in groups:
         counts = [0] * n_bins
         for v in values:
-            share = math.log(max(v - floor, x.low) / x.low) / math.log(x.high / x.low)
+            share = (shown(v) - x.low) / (x.high - x.low)
             counts[min(n_bins - 1, max(0, int(share * n_bins)))] += 1
         shares.append([c / max(1, len(values)) for c in counts])
     y = Axis(0, max(map(max, shares)) * 1.05, HEIGHT - BOTTOM, TOP)
@@ -135,9 +142,9 @@ def histogram(
                     f'height="{HEIGHT - BOTTOM - top:.1f}"><title>{escape(label)}: '
                     f"{100 * height:.1f} %</title></rect>"
                 )
-    at = x.place(threshold - floor)
+    at = x.place(shown(threshold))
     body += f'<line class="threshold" x1="{at}" x2="{at}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
-    label = "score above the least possible (log scale)"
+    label = "score" if is_log else "log10 of the score above the least possible"
     return frame(x, y, label, "share of pictures", body, "histogram of scores")
 
 

@@ -50,7 +50,7 @@ def content(model: STSSAD, material: Material, facts: dict[str, Any]) -> dict[st
                 ("pool", model.decision_scores_.tolist()),
             ],
             model.threshold_,
-            model.density_.least,
+            model.scorer_.floor,
         ),
         "threshold": readable(model.threshold_),
         "false_alarms": f"{100 * model.false_alarms:g} %",

@@ -2,6 +2,8 @@
 
 transductive: the pool is the test set itself, unlabeled.
 inductive:    tuning and choosing see one half of the unlabeled pictures, the AUC is of the other.
+
+A pool of given contamination is the same by both, and so is training: only the test differs.
 """
 
 import math
@@ -31,13 +33,11 @@ class Parts:
         if protocol not in get_args(Protocol):
             raise ValueError(f"unknown protocol {protocol!r}; use transductive or inductive")
         generator = torch.Generator().manual_seed(seed)
+        if contamination is not None:
+            return self._contaminated(generator, contamination, protocol)
         if protocol == "transductive":
-            if contamination is not None:
-                raise ValueError("a pool of given contamination needs the protocol inductive")
             return self._transductive(generator)
-        if contamination is None:
-            return self._halves(generator)
-        return self._contaminated(generator, contamination)
+        return self._halves(generator)
 
     def _transductive(self, generator: Generator) -> Task:
         pictures, labels = mixed(self.normal, self.anomalous, generator)
@@ -52,12 +52,13 @@ class Parts:
         test, labels = mixed(normal_test, defects_test, generator)
         return Task(self.name, self.train, pool, test, labels.numpy())
 
-    def _contaminated(self, generator: Generator, share: float) -> Task:
+    def _contaminated(self, generator: Generator, share: float, protocol: Protocol) -> Task:
         """A pool of which a given share is anomalous.
 
         As many normal pictures as the anomalous half allows, up to 60: from half of those beside
         the training ones, then from the training ones, which are taken out of training. The test:
-        the pictures beside the training ones, of both kinds, that are not in the pool.
+        that pool or, inductive, the pictures beside the training ones, of both kinds, that are not
+        in the pool.
         """
         if not 0 < share < 1:
             raise ValueError(f"contamination must lie between 0 and 1, got {share}")
@@ -74,9 +75,12 @@ class Parts:
                 f"contamination {share:g}; choose another"
             )
         pool_normal = torch.cat([normal[:from_normal], train[: n - from_normal]])
-        pool, _ = mixed(pool_normal, defects[:n_defects], generator)
+        pool, pool_labels = mixed(pool_normal, defects[:n_defects], generator)
+        train = train[n - from_normal :]
+        if protocol == "transductive":
+            return Task(self.name, train, pool, pool, pool_labels.numpy())
         test, labels = mixed(normal[from_normal:], defects[n_defects:], generator)
-        return Task(self.name, train[n - from_normal :], pool, test, labels.numpy())
+        return Task(self.name, train, pool, test, labels.numpy())
 
 
 def halved(pictures: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:

@@ -12,7 +12,7 @@ from . import mvtec, svhn, synthetic
 from .parts import Parts, Protocol
 from .task import Task
 
-PRESETS = ("cpu", "paper")
+PRESETS = ("cpu", "paper", "imagenet")
 CPU_SVHN = svhn.Limits(train=512, each=256)
 
 
@@ -40,9 +40,9 @@ class Testbed:
     def settings(self, preset: str, **changes: Any) -> Settings:
         """The preset's, for this testbed."""
         if preset not in PRESETS:
-            raise ValueError(
-                f"unknown preset {preset!r} for a benchmark; use {' or '.join(PRESETS)}"
-            )
+            raise ValueError(f"unknown preset {preset!r} for a benchmark; use {', '.join(PRESETS)}")
+        if preset == "imagenet":
+            return Settings.imagenet(**changes)
         if preset == "cpu":
             updates = {"theta_updates": 5} if self.name == "svhn" else {}  # the paper's there
             return Settings.cpu(**{**updates, **changes})
