@@ -14,36 +14,59 @@ from typing import TYPE_CHECKING, Any
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .augment import Augmentation, CutDiff, CutOut, CutPaste, Rotation
+    from .augment import (
+        Augmentation,
+        Blur,
+        CutDiff,
+        CutOut,
+        CutPaste,
+        Patch,
+        Rotation,
+        Scar,
+        Stain,
+        Warp,
+    )
     from .candidate import Candidate
-    from .encoders import MLP, ResNet18
+    from .encoders import MLP, EfficientNetLite0, ResNet18
     from .model import STSSAD
     from .settings import Settings
 
 _HOMES = {
     "Augmentation": "augment",
+    "Blur": "augment",
     "Candidate": "candidate",
     "CutDiff": "augment",
     "CutOut": "augment",
     "CutPaste": "augment",
+    "EfficientNetLite0": "encoders",
     "MLP": "encoders",
+    "Patch": "augment",
     "ResNet18": "encoders",
     "Rotation": "augment",
     "STSSAD": "model",
+    "Scar": "augment",
     "Settings": "settings",
+    "Stain": "augment",
+    "Warp": "augment",
 }
 
 __all__ = [
     "MLP",
     "STSSAD",
     "Augmentation",
+    "Blur",
     "Candidate",
     "CutDiff",
     "CutOut",
     "CutPaste",
+    "EfficientNetLite0",
+    "Patch",
     "ResNet18",
     "Rotation",
+    "Scar",
     "Settings",
+    "Stain",
+    "Warp",
     "__version__",
 ]
 

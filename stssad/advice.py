@@ -49,6 +49,8 @@ def _never_fell(c: Candidate) -> bool:
 
 def _about_agreement(candidates: list[Candidate], chosen: int) -> list[str]:
     mine = candidates[chosen]
+    if mine.alignment is not None:  # families differ by nature, and the evidence is told apart
+        return []
     others = [c for c in candidates if c.start != chosen and not c.collapsed]
     apart = [c.start + 1 for c in others if rank_correlation(c, mine) < AGREEMENT]
     if not apart:

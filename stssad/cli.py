@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from .augment import Augmentation
+    from .heatmaps import HeatmapWriter
     from .images import UnreadableError
     from .model import STSSAD
 
@@ -278,6 +279,9 @@ def score(
     pictures: Annotated[str, typer.Argument(help="Folder, list file (a path a line), or -.")],
     out: Annotated[Path | None, typer.Option(help="File to write; else standard output.")] = None,
     format: Annotated[Literal["csv", "json"], typer.Option(help="Of the output.")] = "csv",
+    heatmaps: Annotated[
+        Path | None, typer.Option(help="Folder for PNG files that show where each is strange.")
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at a file that can't be read.")
@@ -300,7 +304,8 @@ def score(
         warn(error)
 
     paths = listed_paths(pictures)
-    results = score_files(model, paths, None if strict else on_unreadable)
+    writer = None if heatmaps is None else heatmap_writer(heatmaps, Path(pictures), model)
+    results = score_files(model, paths, None if strict else on_unreadable, writer)
     if out is None:
         n = write_rows(results, sys.stdout, format)
     else:
@@ -312,6 +317,19 @@ def score(
         raise ValueError(f"no picture of {pictures!r} could be read; look at the warnings")
     if out is not None:
         make_console(quiet).print(f"{n} pictures scored: {out}")
+    if heatmaps is not None and out is not None:
+        make_console(quiet).print(f"heatmaps: {heatmaps}")
+
+
+def heatmap_writer(folder: Path, pictures: Path, model: "STSSAD") -> "HeatmapWriter":
+    from .heatmaps import HeatmapWriter
+
+    if model.heat_ is None:
+        raise ValueError(
+            "this model has no heatmaps: they need an encoder with feature maps, which the default "
+            "one has; fit again without --encoder resnet18 and the paper's presets"
+        )
+    return HeatmapWriter(folder, pictures, model.heat_, model.reading_.aspect)
 
 
 @app.command()

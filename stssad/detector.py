@@ -22,7 +22,16 @@ Tensors = dict[str, Tensor]
 # [0, 1] everywhere else, so that augmentations know what black and white are.
 CHANNEL_MEAN = (0.485, 0.456, 0.406)
 CHANNEL_STD = (0.229, 0.224, 0.225)
-EMBEDDING_CHUNK = 64  # pictures at a time where no gradient is kept
+CHUNK_PIXELS = 64 * 64 * 64  # of pictures that are embedded at a time, where no gradient is kept
+
+
+def in_chunks(images: Tensor) -> tuple[Tensor, ...]:
+    """Pictures, a few at a time: as many as are embedded fastest, in little memory."""
+    return torch.split(images, chunk_size(images.shape[-1]))
+
+
+def chunk_size(image_size: int) -> int:
+    return max(4, min(64, CHUNK_PIXELS // image_size**2))
 
 
 def head(embedding_dim: int) -> nn.Sequential:
@@ -162,7 +171,7 @@ class FrozenEncoder:
 
     def embed_all(self, images: Tensor) -> Tensor:
         """Embeddings of any number of pictures, a chunk at a time."""
-        chunks = torch.split(images, EMBEDDING_CHUNK)
+        chunks = in_chunks(images)
         with workers() as pool:
             return torch.cat(list(in_order(pool, self.embed_chunk, chunks, len(chunks))))
 

@@ -13,7 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from .detector import EMBEDDING_CHUNK, FrozenEncoder
+from .detector import FrozenEncoder, in_chunks
+from .filters import gaussian_blur
 from .threads import in_order, workers
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ def place_embeddings(encoder: FrozenEncoder, images: Tensor) -> Tensor:
 
 def each_chunk(images: Tensor, work: Callable[[Tensor], T]) -> Iterator[T]:
     """The result of `work` for a few pictures at a time, in order."""
-    chunks = torch.split(images, EMBEDDING_CHUNK)
+    chunks = in_chunks(images)
     with workers() as pool:
         yield from in_order(pool, work, chunks, 2 * torch.get_num_threads())
 
@@ -98,14 +99,29 @@ class PlaceMemory:
     """Normal places, and how far others are from the nearest of them."""
 
     bank: Tensor  # (k, d)
-    fold: Tensor  # (k,): of the picture that each place is of
     transform: Tensor | None = None  # (d, d), for places that are whitened first
+
+    def distances(self, maps: Tensor) -> Tensor:
+        """(n, h, w): each place's distance to the nearest normal one."""
+        rows = as_rows(maps)
+        if self.transform is not None:
+            rows = rows @ self.transform
+        return nearest_distances(rows, self.bank).reshape(len(maps), *maps.shape[2:])
+
+
+@dataclass(frozen=True)
+class NormalPlaces:
+    """Places of normal pictures, the fold of the picture each is of, and which make the coreset."""
+
+    rows: Tensor  # (n, d)
+    fold: Tensor  # (n,)
+    kept: Tensor
 
     @staticmethod
     def of(
         encoder: FrozenEncoder, train: Tensor, fold: Tensor, generator: Generator
-    ) -> "PlaceMemory":
-        """A coreset of the places of normal pictures, whitened; each picture is in a fold."""
+    ) -> "NormalPlaces":
+        """Of normal pictures, each in a fold; of many pictures only some places each."""
         each = max(1, MOST_PLACES // len(train))
 
         def some_rows(chunk: Tensor) -> Tensor:
@@ -114,19 +130,21 @@ class PlaceMemory:
             return rows[:, spread(rows.shape[1], each)].flatten(0, 1)
 
         rows = torch.cat(list(each_chunk(train, some_rows)))
-        of_picture = fold.repeat_interleave(len(rows) // len(train))
-        transform = whitening(rows)
-        rows = rows @ transform
-        kept = coreset(rows, BANK, generator)
-        return PlaceMemory(rows[kept].contiguous(), of_picture[kept], transform)
+        kept = coreset(rows @ whitening(rows), BANK, generator)
+        return NormalPlaces(rows, fold.repeat_interleave(len(rows) // len(train)), kept)
 
-    def distances(self, maps: Tensor, without_fold: int | None = None) -> Tensor:
-        """(n, h, w): each place's distance to the nearest normal one, a fold's left out."""
-        rows = as_rows(maps)
-        bank = self.bank if without_fold is None else self.bank[self.fold != without_fold]
-        if self.transform is not None:
-            rows = rows @ self.transform
-        return nearest_distances(rows, bank).reshape(len(maps), *maps.shape[2:])
+    def memory(self, without_fold: int | None = None) -> PlaceMemory:
+        """What there is to compare with; without a fold, as if its pictures had not been seen.
+
+        That goes for the whitening too: fitted to a picture's own places, it makes them look far
+        more usual than a new picture's.
+        """
+        seen = torch.ones_like(self.fold, dtype=torch.bool)
+        if without_fold is not None:
+            seen = self.fold != without_fold
+        transform = whitening(self.rows[seen])
+        bank = self.rows[self.kept[seen[self.kept]]]
+        return PlaceMemory(bank @ transform, transform)
 
 
 def spread(n: int, most: int) -> Tensor:
@@ -140,17 +158,6 @@ def upsampled(places: Tensor, size: int) -> Tensor:
     return gaussian_blur(grown, SMOOTHING * size)[:, 0]
 
 
-def gaussian_blur(maps: Tensor, sigma: float) -> Tensor:
-    """Maps (n, 1, m, m), rows and columns averaged by a Gaussian; mirrored at the edge."""
-    radius = max(1, round(3 * sigma))
-    at = torch.arange(-radius, radius + 1, dtype=maps.dtype)
-    weights = torch.exp(-((at / sigma) ** 2) / 2)
-    weights = weights / weights.sum()
-    padded = F.pad(maps, (radius, radius, radius, radius), mode="reflect")
-    across = F.conv2d(padded, weights[None, None, None])
-    return F.conv2d(across, weights[None, None, :, None])
-
-
 def place_score(distances: Tensor) -> Tensor:
     """(n,) of maps (n, h, w): the mean of each picture's furthest places."""
     furthest = distances.flatten(1).topk(min(TOP, distances[0].numel())).values
@@ -158,14 +165,15 @@ def place_score(distances: Tensor) -> Tensor:
 
 
 def cross_fitted_places(
-    memory: PlaceMemory, encoder: FrozenEncoder, train: Tensor, fold: Tensor
+    normal: NormalPlaces, encoder: FrozenEncoder, train: Tensor, fold: Tensor
 ) -> Tensor:
     """(n, h, w): normal pictures' distances, each to normal places of other folds."""
     found: Tensor | None = None
     for k in range(int(fold.max()) + 1):
         of_fold = (fold == k).nonzero()[:, 0]
-        maps = place_embeddings(encoder, train[of_fold])
-        distances = memory.distances(maps, without_fold=k)
+        distances = normal.memory(without_fold=k).distances(
+            place_embeddings(encoder, train[of_fold])
+        )
         if found is None:
             found = distances.new_empty(len(train), *distances.shape[1:])
         found[of_fold] = distances

@@ -125,8 +125,10 @@ class STSSAD:
         return self
 
     def _learned(self) -> dict[str, Any]:
+        """In words; with the family where there are several to choose from by default."""
         chosen = self.candidates_[self.chosen_]
-        return {"family": chosen.family, **chosen.learned}
+        is_choice = self.settings_.is_frozen or len(self.families_) > 1
+        return {"family": chosen.family, **chosen.learned} if is_choice else chosen.learned
 
     def _calibrate(self, best: Finished, train: Tensor, held_out: Tensor, pool: Tensor) -> None:
         """The scorer, the threshold, and all else that rests on the scores of normal pictures."""

@@ -24,7 +24,10 @@ def losses_in_words(event: Event) -> str:
     if event.record is None:
         return f"warm start, L_trn {event.train_loss:.3f}"
     r = event.record
-    return f"L_trn {r.train_loss:.3f}  L_val {r.val_loss:.3f}  {in_words(r.learned)}"
+    losses = f"L_trn {r.train_loss:.3f}  L_val {r.val_loss:.3f}"
+    if r.theta_seconds == 0:  # nothing but the augmentation is learned
+        losses = f"{event.family}  loss {r.val_loss:.3f}"
+    return f"{losses}  {in_words(r.learned)}"
 
 
 class FitProgress:

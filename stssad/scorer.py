@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .detector import FrozenEncoder, Tensors
-from .local import PlaceMemory, cross_fitted_places, joined, place_score
+from .local import NormalPlaces, PlaceMemory, cross_fitted_places, joined, place_score
 from .scoring import GaussianDensity, cross_fitted_distances, random_folds
 from .storage import with_prefix, without_prefix
 
@@ -140,11 +140,7 @@ class CalibratedScorer:
         memory = {}
         if self.memory is not None:
             assert self.memory.transform is not None
-            memory = {
-                "bank": self.memory.bank,
-                "fold": self.memory.fold,
-                "transform": self.memory.transform,
-            }
+            memory = {"bank": self.memory.bank, "transform": self.memory.transform}
         return {**density_tensors(self.density), **with_prefix("memory", memory)}
 
     def facts(self) -> dict[str, Any]:
@@ -175,12 +171,12 @@ def calibrate(
         scorer = CalibratedScorer(density, whole)
         return Calibrated(scorer, scorer.combined(wholes, None), None)
     generator = torch.Generator().manual_seed(seed)
-    memory = PlaceMemory.of(encoder, train, fold, generator)
-    places = cross_fitted_places(memory, encoder, train, fold)
+    normal = NormalPlaces.of(encoder, train, fold, generator)
+    places = cross_fitted_places(normal, encoder, train, fold)
     scores = place_score(places)
     place = Scale.of(logs(scores))
     total = Scale.of(whole(logs(wholes)) + place(logs(scores)))
-    scorer = CalibratedScorer(density, whole, memory, place, total)
+    scorer = CalibratedScorer(density, whole, normal.memory(), place, total)
     return Calibrated(scorer, scorer.combined(wholes, scores), places)
 
 

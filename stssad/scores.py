@@ -12,9 +12,10 @@ from typing import TextIO
 import numpy as np
 import torch
 
-from .detector import EMBEDDING_CHUNK
+from .detector import chunk_size
 from .images import UnreadableError, find_pictures, tried
 from .model import STSSAD
+from .scorer import Scored
 from .threads import in_order, workers
 from .threshold import Scores
 
@@ -41,36 +42,44 @@ def _rows(model: STSSAD, paths: Sequence[Path], scores: Scores) -> Iterator[Row]
 
 
 def score_files(
-    model: STSSAD, paths: Iterable[Path], on_unreadable: Callable[[UnreadableError], None] | None
+    model: STSSAD,
+    paths: Iterable[Path],
+    on_unreadable: Callable[[UnreadableError], None] | None,
+    on_places: Callable[[Path, torch.Tensor], None] | None = None,
 ) -> Iterator[Row]:
     """The results of files, in order and in constant memory; unreadable ones are handed over.
+
+    `on_places` is called with each picture's distances (h, w), of which heatmaps are made.
 
     Without `on_unreadable` the first one is raised. Each worker decodes a chunk of files and runs
     the network on it, in the very chunks that `decision_function` makes of as many pictures.
     """
 
-    def work(chunk: list[Path]) -> tuple[list[Path], Scores, list[UnreadableError]]:
+    def work(chunk: list[Path]) -> tuple[list[Path], Scored, list[UnreadableError]]:
         found = [(path, tried(path, model.reading_)) for path in chunk]
         errors = [picture for _, picture in found if isinstance(picture, UnreadableError)]
         good = [(path, x) for path, x in found if not isinstance(x, UnreadableError)]
         if not good:
-            return [], np.empty(0), errors
+            return [], Scored(torch.empty(0)), errors
         images = torch.from_numpy(np.stack([x for _, x in good])).permute(0, 3, 1, 2).contiguous()
-        return [path for path, _ in good], model.scored_chunk(images).scores.numpy(), errors
+        return [path for path, _ in good], model.scored_chunk(images), errors
 
-    ahead = 2 * torch.get_num_threads()
+    ahead, size = 2 * torch.get_num_threads(), chunk_size(model.image_size_)
     with workers() as pool:
-        for kept, scores, errors in in_order(pool, work, chunks(paths), ahead):
+        for kept, found, errors in in_order(pool, work, chunks(paths, size), ahead):
             for error in errors:
                 if on_unreadable is None:
                     raise error
                 on_unreadable(error)
-            yield from _rows(model, kept, scores)
+            if on_places is not None and found.places is not None:
+                for path, places in zip(kept, found.places, strict=True):
+                    on_places(path, places)
+            yield from _rows(model, kept, found.scores.numpy())
 
 
-def chunks(paths: Iterable[Path]) -> Iterator[list[Path]]:
+def chunks(paths: Iterable[Path], size: int) -> Iterator[list[Path]]:
     todo = iter(paths)
-    while chunk := list(islice(todo, EMBEDDING_CHUNK)):
+    while chunk := list(islice(todo, size)):
         yield chunk
 
 

@@ -97,6 +97,7 @@ class Event:
     """What a start has just done, for whoever shows progress."""
 
     start: int
+    family: str
     n_done: int  # warm-start epochs, or iterations
     n_most: int
     train_loss: float
@@ -250,12 +251,13 @@ class Keeper:
 
 
 def event(job: Job, state: TunerState) -> Event:
+    family, settings = type(job.augmentation).__name__, job.settings
     if not state.history:
-        n_epochs = job.settings.warm_start_epochs
-        return Event(job.start, len(state.warm_losses), n_epochs, state.warm_losses[-1], None)
-    last = state.history[-1]
-    n_most = job.settings.max_iterations
-    return Event(job.start, len(state.history), n_most, last.train_loss, last)
+        n_done, last = len(state.warm_losses), state.warm_losses[-1]
+        return Event(job.start, family, n_done, settings.warm_start_epochs, last, None)
+    record = state.history[-1]
+    n_done, most = len(state.history), settings.max_iterations
+    return Event(job.start, family, n_done, most, record.train_loss, record)
 
 
 def run_starts(jobs: list[Job], n_processes: int, notify: Notify | None = None) -> list[Finished]:

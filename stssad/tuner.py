@@ -14,7 +14,7 @@ from torch import Generator, Tensor
 from torch.autograd import grad
 
 from .augment import Augmentation
-from .detector import Detector, Tensors, as_floats
+from .detector import Detector, FrozenEncoder, Tensors, as_floats
 from .hypergradient import Hypergradient, TrainBatch, ValSample, hypergradient
 from .settings import Settings
 from .val_loss import ValLoss, mean_distance_loss
@@ -218,9 +218,13 @@ def tune(
     With no θ updates its line 3 is empty: only `a` is learned, and training and pool pictures are
     embedded once (`embedded`, if the caller has done so).
     """
-    if settings.theta_updates == 0 and embedded is None:
+    if settings.theta_updates == 0:
         frozen = detector.frozen(state.theta, state.buffers)
-        embedded = frozen.embed_all(train), frozen.embed_all(pool)
+        embedded = embedded or (frozen.embed_all(train), frozen.embed_all(pool))
+        if not state.history:
+            take_better_mirror(
+                frozen, augmentation, train, pool, state, settings, val_loss, embedded
+            )
     while len(state.history) < settings.max_iterations and not has_settled(state, settings):
         t, a, began = len(state.history), state.a, time.perf_counter()
         theta, batch, alpha, train_loss = state.theta, None, 0.0, 0.0
@@ -230,7 +234,7 @@ def tune(
             alpha = step_size(settings, len(train), state.n_updates)
             theta = state.theta
             train_loss = train_step(detector, state, batch, augmentation, settings, alpha)
-        trained = time.perf_counter()
+        trained = time.perf_counter() if batch else began
         sample = draw_sample(
             train, pool, augmentation, settings, state.generator, detector.device, embedded
         )
@@ -246,6 +250,31 @@ def tune(
         remember_best(state, a, settings)
         if progress is not None:
             progress(state)
+
+
+@torch.no_grad()
+def take_better_mirror(
+    frozen: FrozenEncoder, augmentation: Augmentation, train: Tensor, pool: Tensor,
+    state: TunerState, settings: Settings, val_loss: ValLoss, embedded: tuple[Tensor, Tensor],
+) -> None:  # fmt: skip
+    """Begin from the mirror image of `a`, such as bright for dark, if L_val is less there.
+
+    No gradient leads from one to the other: where the opacity passes zero, the shift turns round
+    at once, and J jumps from -J to J (docs/beyond-the-paper.md).
+    """
+    mirrored = getattr(augmentation, "mirrored", None)
+    if mirrored is None:
+        return
+    device = frozen.device
+    sample = draw_sample(train, pool, augmentation, settings, state.generator, device, embedded)
+    assert sample.embedded is not None
+    Z_trn, Z_val = sample.embedded
+
+    def loss(a: Tensor) -> float:
+        augmented = augmentation(as_floats(sample.sources, device), a, sample.noise)
+        return float(val_loss(Z_trn, frozen.embed_all(augmented), Z_val))
+
+    state.a = min(state.a, mirrored(state.a), key=loss)
 
 
 def record(

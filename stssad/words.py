@@ -1,12 +1,18 @@
 """Numbers in words, for the terminal and the page."""
 
+from collections.abc import Mapping
 
-def in_words(learned: dict[str, float]) -> str:
+SHARES = ("area", "length", "width", "shift")  # of the picture, or of its side
+
+
+def in_words(learned: Mapping[str, float | str]) -> str:
     """{"area": 0.04, "aspect": 1.0} as "area 4 %, aspect 1.00"."""
     words = []
     for name, value in learned.items():
-        if name == "area":
-            words.append(f"area {100 * value:.3g} %")
+        if isinstance(value, str):
+            words.append(value)
+        elif name in SHARES:
+            words.append(f"{name} {100 * value:.3g} %")
         elif name.endswith("_deg"):
             words.append(f"{name.removesuffix('_deg')} {value:.0f}°")
         else:

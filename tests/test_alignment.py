@@ -11,7 +11,10 @@ from stssad.alignment import (
     alignment,
     augmentation_shift,
     cross_fitted,
+    effective_dimension,
     evidence,
+    halves,
+    lean,
 )
 from stssad.val_loss import shift_alignment
 
@@ -112,7 +115,10 @@ def z_of(share: float, seed: int) -> float:
     candidates = shifts(generator, 6.0)
     pool = pool_of(60, share, candidates[0], generator)
     whitening = Whitening.of(Z_trn)
-    return evidence(cross_fitted(Z_trn), whitening(pool), whitening.shift(candidates), seed)
+    parts, among = [whitening(pool[half]) for half in halves(60, seed)], whitening.shift(candidates)
+    # each half makes its choice, and the other tests it
+    one, other = (among[int(alignment(among, part.mean(dim=0)).argmax())] for part in parts)
+    return evidence(cross_fitted(Z_trn), (parts[0], parts[1]), (one, other))
 
 
 def test_clean_pools_give_no_evidence() -> None:
@@ -121,3 +127,28 @@ def test_clean_pools_give_no_evidence() -> None:
 
 def test_contaminated_pools_give_evidence() -> None:
     assert sum(z_of(0.3, seed) > 3 for seed in range(20)) >= 19
+
+
+def test_choosing_on_the_pictures_that_test_would_be_taken_for_evidence() -> None:
+    """Why the pool is halved: tuned and tested on the same clean pictures, z is far too large."""
+    found = []
+    for seed in range(20):
+        generator = torch.Generator().manual_seed(seed)
+        Z_trn, pool = normals(120, generator), normals(60, generator)
+        whitening = Whitening.of(Z_trn)
+        own_shift = whitening(pool).mean(dim=0)  # what unlimited tuning would come to
+        found.append(lean(cross_fitted(Z_trn), whitening(pool), own_shift))
+    assert sorted(found)[10] > 3
+
+
+def test_halves_are_disjoint_and_complete() -> None:
+    one, other = halves(11, seed=3)
+    assert sorted([*one.tolist(), *other.tolist()]) == list(range(11)) and len(one) == 5
+
+
+def test_effective_dimension_counts_directions() -> None:
+    generator = torch.Generator().manual_seed(0)
+    round_ = torch.randn(4000, 12, dtype=torch.float64, generator=generator)
+    assert effective_dimension(round_) == pytest.approx(12, rel=0.02)
+    flat = round_ * torch.tensor([1.0] * 3 + [1e-3] * 9, dtype=torch.float64)
+    assert effective_dimension(flat) == pytest.approx(3, rel=0.02)

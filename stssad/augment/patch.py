@@ -25,7 +25,7 @@ class Patch:
     def __init__(
         self,
         areas: Sequence[float] = (0.003, 0.03),
-        amplitudes: Sequence[float] = (-0.3, 0.3),
+        amplitudes: Sequence[float] = (-0.3,),
         shape_speed: float = 0.1,
     ) -> None:
         """The starts are all areas with all amplitudes; shape_speed as in CutDiff."""
@@ -53,6 +53,9 @@ class Patch:
 
     def __call__(self, images: Tensor, a: Tensor, noise: Tensor) -> Tensor:
         return patched(images, a, noise)
+
+    def mirrored(self, a: Tensor) -> Tensor:
+        return a * a.new_tensor([1, 1, 1, -1])
 
     def describe(self, a: Tensor) -> dict[str, float]:
         log_area, log_ratio, angle, amplitude = a.tolist()

@@ -29,15 +29,18 @@ class Scar:
     def __init__(
         self,
         length: float = 0.4,
-        width: float = 0.03,
-        amplitudes: Sequence[float] = (-0.3, 0.3),
+        widths: Sequence[float] = (0.015, 0.04),
+        amplitudes: Sequence[float] = (-0.3,),
     ) -> None:
-        """length and width, as shares of the picture's side, and amplitudes: of the starts."""
-        self.length, self.width, self.amplitudes = length, width, amplitudes
+        """length and widths, as shares of the picture's side, and amplitudes: of the starts."""
+        self.length, self.widths, self.amplitudes = length, widths, amplitudes
 
     def initial_values(self) -> list[Tensor]:
-        shape = [math.log(self.length), math.log(self.width)]
-        return [torch.tensor([*shape, amplitude]) for amplitude in self.amplitudes]
+        return [
+            torch.tensor([math.log(self.length), math.log(width), amplitude])
+            for amplitude in self.amplitudes
+            for width in self.widths
+        ]
 
     def random_value(self, generator: Generator) -> Tensor:
         length, width = log_uniform(0.1, 0.8, generator), log_uniform(0.01, 0.06, generator)
@@ -50,6 +53,9 @@ class Scar:
     def __call__(self, images: Tensor, a: Tensor, noise: Tensor) -> Tensor:
         p = stroke(a, noise[:, :2], math.pi * noise[:, 2], images.shape[-1])
         return (images + a[2] * p[:, None]).clamp(0, 1)
+
+    def mirrored(self, a: Tensor) -> Tensor:
+        return a * a.new_tensor([1, 1, -1])
 
     def describe(self, a: Tensor) -> dict[str, float]:
         log_length, log_width, amplitude = a.tolist()

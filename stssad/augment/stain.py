@@ -9,8 +9,8 @@ from torch import Generator, Tensor
 from .cutdiff import patch
 from .draws import log_uniform, uniform
 
-# Red, green and blue of the starts: towards blue, and towards yellow.
-TINTS = ((-0.2, -0.1, 0.2), (0.2, 0.1, -0.2))
+# Red, green and blue of the starts: blue (or its mirror image, yellow), and red (or cyan).
+TINTS = ((-0.2, -0.1, 0.2), (0.2, -0.2, -0.1))
 
 
 class Stain:
@@ -37,6 +37,9 @@ class Stain:
         unturned = torch.zeros(2, dtype=a.dtype, device=a.device)
         p = patch(torch.cat([a[:1], unturned]), noise, images.shape[-1])
         return (images + a[1:, None, None] * p[:, None]).clamp(0, 1)
+
+    def mirrored(self, a: Tensor) -> Tensor:
+        return a * a.new_tensor([1, -1, -1, -1])
 
     def describe(self, a: Tensor) -> dict[str, float]:
         log_area, red, green, blue = a.tolist()

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ..detector import EMBEDDING_CHUNK, as_floats
+from ..detector import as_floats, in_chunks
 from ..settings import Settings
 from ..threads import torch_threads
 
@@ -87,7 +87,7 @@ class AutoEncoder:
     @torch.no_grad()
     def decision_function(self, images: Tensor) -> npt.NDArray[np.float64]:
         errors = []
-        for chunk in torch.split(images, EMBEDDING_CHUNK):
+        for chunk in in_chunks(images):
             batch = as_floats(chunk, self.device)
             errors.append((self.network_(batch) - batch).square().flatten(1).mean(1))
         return torch.cat(errors).cpu().double().numpy()

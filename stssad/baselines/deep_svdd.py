@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ..detector import EMBEDDING_CHUNK, as_floats
+from ..detector import as_floats, in_chunks
 from ..settings import Settings
 from ..threads import torch_threads
 
@@ -137,7 +137,7 @@ class DeepSVDD:
     @torch.no_grad()
     def _embed(self, images: Tensor) -> Tensor:
         self.network_.eval()
-        return torch.cat([self.network_(c) for c in torch.split(images, EMBEDDING_CHUNK)])
+        return torch.cat([self.network_(c) for c in in_chunks(images)])
 
     def decision_function(self, images: Tensor) -> npt.NDArray[np.float64]:
         normalised = self._scaled(contrast_normalised(as_floats(images, self.device)))

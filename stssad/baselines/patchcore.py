@@ -35,7 +35,7 @@ class PatchCore:
         generator = torch.Generator().manual_seed(self.seed)
         rows = as_rows(self._places(train))
         kept = coreset(rows, max(1, round(self.share * len(rows))), generator)
-        self.memory_ = PlaceMemory(rows[kept].contiguous(), torch.zeros(len(kept)))
+        self.memory_ = PlaceMemory(rows[kept].contiguous())
         return self
 
     def _places(self, images: Tensor) -> Tensor:

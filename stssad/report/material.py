@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..heatmaps import overlays
 from ..images import UnreadableError, read_picture
 from ..model import STSSAD
 from ..settings import Reading
@@ -29,6 +30,7 @@ class Material:
     normal: Tensor
     augmented: Tensor
     ranked: Tensor  # the pool's most anomalous pictures, then its least
+    heat: Tensor  # the same with their heatmaps over them; none (0, ...) without maps
     ranked_index: list[int]  # their places in the pool
     names: list[str]  # of all pool pictures
     map: Tensor
@@ -39,6 +41,7 @@ class Material:
             "normal": self.normal,
             "augmented": self.augmented,
             "ranked": self.ranked,
+            "heat": self.heat,
             "map": self.map,
             "map_kind": self.map_kind,
         }
@@ -78,10 +81,12 @@ def gather(
         names = [f"picture {i}" for i in range(len(pool))]
     else:
         names = [path.relative_to(pool_folder).as_posix() for path in pool_paths]
+    pictures = thumbnails(model, pool, pool_paths, ranked)
     return Material(
         normal=normal,
         augmented=augmented,
-        ranked=thumbnails(model, pool, pool_paths, ranked),
+        ranked=pictures,
+        heat=heat_over(model, pictures, pool[ranked]),
         ranked_index=ranked,
         names=names,
         map=map_,
@@ -100,6 +105,15 @@ def thumbnails(model: STSSAD, images: Tensor, paths: list[Path] | None, index: l
             pass
     chosen = images[index]
     return chosen if chosen.dtype == torch.uint8 else (chosen * 255).round().to(torch.uint8)
+
+
+def heat_over(model: STSSAD, pictures: Tensor, images: Tensor) -> Tensor:
+    """Pictures with their heatmaps; `images` are the same in the model's size."""
+    if model.heat_ is None:
+        return pictures[:0]
+    places = model.place_distances(images)
+    assert places is not None
+    return overlays(pictures, model.heat_(places))
 
 
 def augment(model: STSSAD, images: Tensor, a: Tensor, generator: torch.Generator) -> Tensor:

@@ -11,9 +11,12 @@ from torch import Tensor
 from ..candidate import Candidate
 from ..model import STSSAD
 from ..storage import replacing
+from ..val_loss import shift_alignment
 from ..words import in_words
 from .charts import Line, histogram, line_chart, scatter
 from .material import KINDS, N_TOP, Material
+
+N_COLOURS = 6  # that the page has for starts
 
 
 def write_report(folder: Path, model: STSSAD, material: Material, facts: dict[str, Any]) -> Path:
@@ -33,16 +36,19 @@ def content(model: STSSAD, material: Material, facts: dict[str, Any]) -> dict[st
     return {
         "title": facts["title"],
         "finding": finding(model),
-        "learned": in_words(model.learned_),
+        "learned": learned_words(model),
+        "family": type(model.augmentation_).__name__,
         "noun": noun(model),
         "warnings": model.warnings_,
         "unreadable": facts.get("unreadable", []),
         "normal": [data_uri(p) for p in material.normal],
         "augmented": [data_uri(p) for p in material.augmented],
         "strangest": gallery[: len(material.normal)],
+        "evidence": evidence(model),
+        "is_frozen": model.settings_.is_frozen,
         "trajectories": trajectories(model.candidates_, model.chosen_),
         "train_losses": losses(model.candidates_, model.chosen_, "train_loss", "L_trn"),
-        "val_losses": losses(model.candidates_, model.chosen_, "val_loss", "L_val"),
+        "val_losses": losses(model.candidates_, model.chosen_, "val_loss", loss_name(model)),
         "starts": [start_row(c, model.chosen_) for c in model.candidates_],
         "histogram": histogram(
             [
@@ -69,6 +75,17 @@ def noun(model: STSSAD) -> str:
     return str(getattr(model.augmentation_, "noun", type(model.augmentation_).__name__))
 
 
+def loss_name(model: STSSAD) -> str:
+    return "1 - J" if model.val_loss_ is shift_alignment else "L_val"
+
+
+def evidence(model: STSSAD) -> str:
+    """Whether the pool bears out what was learned, in words; empty in the paper's way."""
+    if model.evidence_ is None:
+        return ""
+    return model.evidence_.in_words(f"{noun(model)} ({type(model.augmentation_).__name__})")
+
+
 def finding(model: STSSAD) -> str:
     """What was found, in one or two sentences."""
     n, flagged = len(model.decision_scores_), int(model.labels_.sum())
@@ -76,10 +93,15 @@ def finding(model: STSSAD) -> str:
     count = f"{flagged} of its {n} pictures score above the threshold"
     if model.contamination_.looks_clean:
         return f"{about[0].upper()}{about[1:]}; {count}."
-    kind = f"The augmentation that fits them best is {noun(model)} of {in_words(model.learned_)}."
-    if all(c.collapsed for c in model.candidates_):
+    kind = f"The augmentation that fits them best is {noun(model)} of {learned_words(model)}."
+    fits = model.evidence_ is None or model.evidence_.fits
+    if not fits or all(c.collapsed for c in model.candidates_):
         kind = "No augmentation was found that resembles them."
     return f"{about[0].upper()}{about[1:]}; {count}. {kind}"
+
+
+def learned_words(model: STSSAD) -> str:
+    return in_words(model.candidates_[model.chosen_].learned)
 
 
 def cards(model: STSSAD, material: Material) -> list[dict[str, Any]]:
@@ -90,27 +112,30 @@ def cards(model: STSSAD, material: Material) -> list[dict[str, Any]]:
     return [
         {
             "picture": data_uri(picture),
+            "heat": data_uri(material.heat[k]) if len(material.heat) else "",
             "name": material.names[i],
             "rank": rank[i],
             "score": readable(model.decision_scores_[i]),
             "share": f"{100 * shares[i]:.1f} %",
             "flagged": bool(model.labels_[i]),
         }
-        for picture, i in zip(material.ranked, material.ranked_index, strict=True)
+        for k, (picture, i) in enumerate(zip(material.ranked, material.ranked_index, strict=True))
     ]
 
 
 def trajectories(candidates: list[Candidate], chosen: int) -> list[str]:
-    """A chart for each learned value, over the iterations of every start."""
+    """A chart for each learned value, over the iterations of every start of the same family."""
     charts = []
-    for name in candidates[0].learned:
+    family = [c for c in candidates if c.family == candidates[chosen].family]
+    for name in family[0].learned:
         lines = [
             Line(f"start {c.start + 1}", [r.iteration for r in c.history],
-                 [r.learned[name] for r in c.history], c.start, c.start == chosen)
-            for c in candidates
+                 [r.learned[name] for r in c.history], c.start % N_COLOURS, c.start == chosen)
+            for c in family
         ]  # fmt: skip
         label = name.replace("_deg", " (degrees)")
-        charts.append(line_chart(lines, label, log=not name.endswith("_deg")))
+        positive = all(y > 0 for line in lines for y in line.ys)
+        charts.append(line_chart(lines, label, log=positive and not name.endswith("_deg")))
     return charts
 
 
@@ -121,14 +146,17 @@ def losses(candidates: list[Candidate], chosen: int, name: str, label: str) -> s
         before = c.warm_losses if name == "train_loss" else []
         xs = [*range(-len(before), 0), *(r.iteration for r in c.history)]
         ys = [*before, *(getattr(r, name) for r in c.history)]
-        lines.append(Line(f"start {c.start + 1}", xs, ys, c.start, c.start == chosen))
+        label_ = f"start {c.start + 1}, {c.family}"
+        lines.append(Line(label_, xs, ys, c.start % N_COLOURS, c.start == chosen))
     return line_chart(lines, label)
 
 
 def start_row(c: Candidate, chosen: int) -> dict[str, Any]:
     return {
         "number": c.start + 1,
-        "colour": c.start,
+        "colour": c.start % N_COLOURS,
+        "family": c.family,
+        "alignment": "" if c.alignment is None else f"{c.alignment:.2f}",
         "initial": in_words(c.initial),
         "learned": in_words(c.learned),
         "train_loss": f"{c.train_loss:.3f}",
@@ -146,7 +174,7 @@ def settings_rows(model: STSSAD, facts: dict[str, Any]) -> list[tuple[str, str]]
 
     rows: list[tuple[str, Any]] = [
         ("seed", model.seed),
-        ("augmentation", type(model.augmentation_).__name__),
+        ("augmentation", ", ".join(type(f).__name__ for f in model.families_)),
         ("encoder", type(model.encoder_).__name__),
         ("normal pictures", facts.get("n_normal", "")),
         ("unlabeled pictures", facts.get("n_unlabeled", "")),
