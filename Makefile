@@ -16,6 +16,7 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	$(BIN)/stssad demo
+	$(BIN)/stssad demo --paper
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not slow"

@@ -349,23 +349,54 @@ def report(
 
 @app.command()
 def demo(
-    seed: Annotated[int, typer.Option(help="Fixes everything, the planted patch included.")] = 0,
+    paper: Annotated[
+        bool, typer.Option("--paper", help="The paper's way: from scratch, dark patches only.")
+    ] = False,
+    seed: Annotated[int, typer.Option(help="Fixes everything, what is planted included.")] = 0,
     texture: Annotated[str, typer.Option(help="brick, grass or gravel.")] = "grass",
     jobs: Annotated[int, typer.Option(help="Starts that run at once.")] = 2,
-    out: Annotated[Path, typer.Option(help="Folder for the page.")] = Path("runs/demo"),
+    out: Annotated[Path, typer.Option(help="Folder for the pages.")] = Path("runs/demo"),
 ) -> None:
-    """Plant a dark patch of unknown size in texture pictures, and learn its size without labels."""
+    """Plant defects in texture pictures, and find out which ones without labels."""
+    show = show_paper_demo if paper else show_demo
+    show(make_console(False), seed, texture, jobs, out)
+
+
+def show_demo(console: "Console", seed: int, texture: str, jobs: int, out: Path) -> None:
+    from .demo import run_kinds
+    from .progress import FitProgress
+    from .report.page import evidence
+    from .words import in_words
+
+    console.print(
+        "Three times 120 normal crops of a texture, and 60 unlabeled ones, some with a defect.\n"
+        "Of which kind, how many and how large, the program isn't told. It tries all families:"
+    )
+    with FitProgress(console) as progress:
+        found = list(run_kinds(out, command_line(), seed, texture, jobs, progress))
+    for result in found:
+        model, name = result.model, result.kind.name
+        console.print(
+            f"\n{name}\n"
+            f"  planted: {in_words(result.kind.planted)} (20 % of the pool)\n"
+            f"  learned: {in_words(model.learned_)}\n"
+            f"  {evidence(model)}\n"
+            f"  {model.contamination_.in_words()}\n"
+            f"  AUC on the pool: {result.auc:.3f}; {result.seconds:.0f} s; {result.report}"
+        )
+
+
+def show_paper_demo(console: "Console", seed: int, texture: str, jobs: int, out: Path) -> None:
     from .demo import run_demo
     from .progress import FitProgress
     from .words import in_words
 
-    console = make_console(False)
     console.print(
         "240 normal crops of a texture, and 128 unlabeled ones, some with a dark patch.\n"
         "How many and how large, the program isn't told. It tunes from four starts:"
     )
     with FitProgress(console) as progress:
-        result = run_demo(out, command_line(), seed, texture, jobs, progress)
+        result = run_demo(out / "paper", command_line(), seed, texture, jobs, progress)
     model = result.model
     for c in model.candidates_:
         mark = "chosen" if c.start == model.chosen_ else "collapsed" if c.collapsed else ""

@@ -11,7 +11,7 @@ from stssad import CutOut, Settings
 from stssad.augment import CutDiff, Rotation
 from stssad.augment.rotation import rotate
 from stssad.baselines import AutoEncoder, DeepSVDD, RandomAugmentation
-from stssad.bench.methods import METHODS, Estimator, Surroundings, method, methods_of
+from stssad.bench.methods import METHODS, PRETRAINED, Estimator, Surroundings, method, methods_of
 from stssad.testbeds.synthetic import planted_patch, texture_crops
 from stssad.testbeds.task import Task
 

@@ -250,14 +250,43 @@ def embed(
     typer.echo(f"embeddings: {keep_embeddings(task, seed, results)}")
 
 
+@app.command()
+def pixels(
+    category: Annotated[str, typer.Argument(help="Of MVTec AD, with its masks.")],
+    seeds: Annotated[int, typer.Option(help="How many: 0, 1, ...")] = 1,
+    data: Data = None,
+    results: Results = RESULTS,
+) -> None:
+    """Pixel AUROC of the heatmaps, ours and PatchCore's, against MVTec AD's masks."""
+    from ..testbeds.testbed import find_testbed
+    from .pixels import run_pixels
+
+    find_testbed(category, data).tasks()  # names what is missing
+    assert data is not None
+    typer.echo(f"two maps of {category} for each seed, a minute or two each")
+    for line in run_pixels(category, data, seeds, Store(results)):
+        c = line.cell
+        words = f"{c.task}  {c.method}  seed {c.seed}  pixel AUROC {line.auc:.4f}"
+        typer.echo(f"{words}  {line.seconds:.0f} s")
+    typer.echo(f"results: {Store(results).path('pixels')}")
+
+
 @app.command("document")
 def write(
     results: Results = RESULTS,
-    preset: Annotated[Literal["cpu", "paper", "imagenet"], typer.Option()] = "cpu",
+    preset: Annotated[Literal["cpu", "paper"], typer.Option()] = "cpu",
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("docs/results.md"),
+    beyond: Annotated[
+        Path, typer.Option(help="File whose tables of the pretrained way are filled in.")
+    ] = Path("docs/beyond-the-paper.md"),
 ) -> None:
-    """Write the document of results anew."""
+    """Write the document of results anew, and the tables of the one beyond the paper."""
+    from .beyond import fill_tables
     from .document import write_document
 
-    write_document(all_lines(results), results / "NOTES.md", out, preset)
+    lines = all_lines(results)
+    write_document(lines, results / "NOTES.md", out, preset)
     typer.echo(f"document: {out}")
+    if beyond.is_file():
+        fill_tables(beyond, lines)
+        typer.echo(f"tables in: {beyond}")

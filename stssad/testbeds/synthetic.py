@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Generator, Tensor
 
+from ..augment import Augmentation
 from ..augment.cutdiff import cutdiff
 from ..images import find_pictures, read_pictures
 from ..settings import Reading
@@ -62,16 +63,36 @@ def planted_patch(
     return planted(name, train, pool, area, aspect, contamination, generator)
 
 
+def planted_augmentation(
+    augmentation: Augmentation, a: Tensor, texture: str, image_size: int, n_train: int,
+    n_pool: int, contamination: float, seed: int,
+) -> Task:  # fmt: skip
+    """The same with any augmentation."""
+    generator = torch.Generator().manual_seed(seed)
+    train = texture_crops(texture, n_train, image_size, generator)
+    pool = texture_crops(texture, n_pool, image_size, generator)
+    defective = augmentation(pool, a, augmentation.draw(n_pool, generator))
+    return shuffled(type(augmentation).__name__, train, pool, defective, contamination, generator)
+
+
 def planted(
     name: str, train: Tensor, pool: Tensor, area: float, aspect: float, contamination: float,
     generator: Generator,
 ) -> Task:  # fmt: skip
     """A share of the pool's float pictures gets CutDiff's patch, unturned; in random order."""
+    a = torch.tensor([math.log(area), math.log(aspect) / 2, 0.0])
+    patched = cutdiff(pool, a, torch.rand(len(pool), 2, generator=generator))
+    return shuffled(name, train, pool, patched, contamination, generator)
+
+
+def shuffled(
+    name: str, train: Tensor, pool: Tensor, defective: Tensor, contamination: float,
+    generator: Generator,
+) -> Task:  # fmt: skip
+    """A share of the pool's pictures gives way to its defective form; in random order."""
     n_pool = len(pool)
     labels = (torch.arange(n_pool) < round(contamination * n_pool)).long()
-    a = torch.tensor([math.log(area), math.log(aspect) / 2, 0.0])
-    patched = cutdiff(pool, a, torch.rand(n_pool, 2, generator=generator))
-    pool = torch.where(labels[:, None, None, None] == 1, patched, pool)
+    pool = torch.where(labels[:, None, None, None] == 1, defective, pool)
     order = torch.randperm(n_pool, generator=generator)
     pool, labels = pool[order], labels[order]
     return Task(name, train, pool, pool, labels.numpy())

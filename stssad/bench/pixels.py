@@ -1,0 +1,91 @@
+"""Where is the defect? Pixel AUROC against MVTec AD's masks, all defects of a category together."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image
+from torch import Tensor
+
+from ..baselines import PatchCore
+from ..images import find_pictures, read_pictures
+from ..local import upsampled
+from ..model import STSSAD
+from ..settings import Reading, Settings
+from ..testbeds import mvtec
+from ..threads import torch_threads
+from ..version import __version__
+from .cell import Cell, Line, Store
+from .methods import PRETRAINED
+
+TESTBED = "pixels"  # of the result lines
+
+
+def masked_pictures(root: Path, category: str, reading: Reading) -> tuple[Tensor, Tensor]:
+    """All test pictures (n, 3, m, m) and their masks (n, m, m), 1 where there is a defect."""
+    folder = mvtec.category_folder(root, category)
+    paths = find_pictures(folder / "test")
+    masks = [mask_of(folder, path, reading.image_size) for path in paths]
+    return read_pictures(paths, reading)[0], torch.from_numpy(np.stack(masks))
+
+
+def mask_of(folder: Path, picture: Path, size: int) -> npt.NDArray[np.bool_]:
+    defect = picture.parent.name
+    if defect == "good":
+        return np.zeros((size, size), dtype=bool)
+    path = folder / "ground_truth" / defect / f"{picture.stem}_mask.png"
+    if not path.is_file():
+        raise FileNotFoundError(f"no mask {str(path)!r}; unpack the category again")
+    with Image.open(path) as mask:
+        small = mask.convert("L").resize((size, size), Image.Resampling.BOX)
+    return np.asarray(small) > 127
+
+
+def pixel_auc(maps: Tensor, masks: Tensor) -> float:
+    from sklearn.metrics import roc_auc_score
+
+    grown = upsampled(maps, masks.shape[-1])
+    return float(roc_auc_score(masks.flatten().numpy(), grown.flatten().numpy()))
+
+
+def ours(train: Tensor, pool: Tensor, seed: int, images: Tensor) -> Tensor:
+    places = STSSAD(seed=seed).fit(train, pool).place_distances(images)
+    assert places is not None
+    return places
+
+
+def patchcore(train: Tensor, pool: Tensor, seed: int, images: Tensor) -> Tensor:
+    return PatchCore(seed=seed).fit(train).heatmaps(images)
+
+
+MAPS: dict[str, Callable[[Tensor, Tensor, int, Tensor], Tensor]] = {
+    "PatchCore": patchcore,
+    PRETRAINED: ours,
+}
+
+
+def run_pixels(category: str, root: Path, seeds: int, store: Store) -> Iterator[Line]:
+    """Both maps of a category; the pool is half of the test pictures, by the seed."""
+    done = {line.cell.key for line in store.lines(TESTBED)}
+    reading = Settings.imagenet().reading
+    folder = mvtec.category_folder(root, category)
+    train = read_pictures(find_pictures(folder / "train/good"), reading)[0]
+    images, masks = masked_pictures(root, category, reading)
+    for seed in range(seeds):
+        order = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))
+        pool = images[order[: len(order) // 2]]
+        for name, maps in MAPS.items():
+            cell = Cell(TESTBED, category, name, seed, "inductive", "imagenet")
+            if cell.key in done:
+                continue
+            began = time.perf_counter()
+            with torch_threads(1):
+                found = maps(train, pool, seed, images)
+            seconds = round(time.perf_counter() - began, 1)
+            counts = (len(train), len(pool), len(images))
+            line = Line(cell, pixel_auc(found, masks), seconds, {}, __version__, *counts)
+            store.append([line])
+            yield line
