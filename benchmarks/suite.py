@@ -107,7 +107,7 @@ def our_fit() -> tuple[float, float, float]:
     """Seconds, learned area and AUC of a fit with the defaults, two jobs, on a planted 0.04."""
     task = planted_patch(0.04, texture="grass")
     began = time.perf_counter()
-    model = STSSAD(jobs=2).fit(task.train, task.pool)
+    model = STSSAD(settings=Settings.quick(), jobs=2).fit(task.train, task.pool)
     took = time.perf_counter() - began
     return took, model.learned_["area"], task.auc(model.decision_function(task.test))
 

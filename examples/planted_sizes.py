@@ -10,7 +10,7 @@ import time
 
 from joblib import Parallel, delayed
 
-from stssad import STSSAD, CutDiff
+from stssad import STSSAD, CutDiff, Settings
 from stssad.testbeds.synthetic import planted_patch
 
 AREAS = (0.01, 0.02, 0.04, 0.08, 0.16)
@@ -22,7 +22,9 @@ def tuned(area: float, args: argparse.Namespace) -> tuple[dict[str, float], floa
     task = planted_patch(
         area, texture=args.texture, contamination=args.contamination, seed=args.seed
     )
-    model = STSSAD(CutDiff(areas=args.start), seed=args.seed).fit(task.train, task.pool)
+    settings = Settings.quick()  # the paper's way
+    model = STSSAD(CutDiff(areas=args.start), settings=settings, seed=args.seed)
+    model.fit(task.train, task.pool)
     auc = task.auc(model.decision_function(task.test))
     return model.learned_, auc, time.perf_counter() - began
 

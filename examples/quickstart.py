@@ -2,10 +2,11 @@
 
 from stssad import STSSAD
 from stssad.testbeds.synthetic import planted_patch
+from stssad.words import in_words
 
-task = planted_patch(area=0.04, texture="grass")  # or folders of your own: fit("good/", "pile/")
+task = planted_patch(area=0.04, texture="grass", contamination=0.2)
 model = STSSAD(seed=0, jobs=2)
-model.fit(task.train, task.pool)  # normal pictures, and unlabeled ones; no labels
+model.fit(task.train, task.pool)  # normal and unlabeled pictures, or folders: fit("good/", "pile/")
 scores = model.decision_function(task.test)  # larger = more anomalous
-print("learned patch:", {name: round(value, 3) for name, value in model.learned_.items()})
+print("learned:", in_words(model.learned_))
 print("AUC:", round(task.auc(scores), 3), " flagged:", model.predict(task.test).sum(), "of 128")

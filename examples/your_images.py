@@ -13,10 +13,10 @@ from stssad.images import find_pictures
 
 
 def main(good: str, pile: str, new: str) -> None:
-    settings = Settings.quick(image_size=64, aspect="pad")  # see docs/guide.md for what to change
+    settings = Settings.imagenet(aspect="pad")  # see docs/guide.md for what to change
     model = STSSAD(settings=settings, seed=0, jobs=2, false_alarms=0.01)
     model.fit(good, pile)
-    print("learned:", model.learned_)
+    print("learned:", model.learned_, model.evidence_)
     print(model.contamination_.in_words())
     for warning in model.warnings_:
         print("warning:", warning)
@@ -26,8 +26,8 @@ def main(good: str, pile: str, new: str) -> None:
     shares = model.normal_share_above(scores)
     for path, score, share in sorted(zip(paths, scores, shares, strict=True), key=lambda r: -r[1]):
         label = "ANOMALY" if score > model.threshold_ else ""
-        print(f"{score:12.1f}  {100 * share:5.1f} % of normal ones above  {path}  {label}")
-    model.save("my_model")  # STSSAD.load("my_model") gives the same scores, to the bit
+        print(f"{score:8.2f}  {100 * share:5.1f} % of normal ones above  {path}  {label}")
+    model.save("my_model")  # STSSAD.load("my_model") gives the same scores
 
 
 if __name__ == "__main__":

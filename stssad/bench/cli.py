@@ -209,7 +209,7 @@ def figure(
     name: Annotated[
         str,
         typer.Argument(
-            help="demonstrative, trajectories, tsne, gallery, augmentations, limitation, "
+            help="demonstrative, trajectories, tsne, gallery, augmentations, families, limitation, "
             "landscape, times, or all."
         ),
     ],

@@ -12,9 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..augment import Augmentation, Blur, CutOut, CutPaste, Patch, Scar, Stain, Warp
 from ..augment.cutdiff import cutdiff
-from ..augment.cutout import CutOut
-from ..augment.cutpaste import CutPaste
 from ..detector import as_floats
 from ..settings import Reading
 from ..storage import read_tensors
@@ -22,6 +21,7 @@ from ..testbeds import mvtec
 from ..testbeds.parts import Parts
 from ..testbeds.synthetic import AREAS, ASPECTS, texture_crops
 from ..val_loss import mean_distance_loss
+from ..words import in_words
 from .cell import Line, Store
 from .tables import OURS
 
@@ -250,6 +250,40 @@ def augmentations(sources: Sources) -> Any:
     return figure
 
 
+def families(sources: Sources) -> Any:
+    """What the default way tunes: each family at four `a`, on a texture with some colour."""
+    grey = texture_crops("gravel", 1, SHOWN, torch.Generator().manual_seed(3))
+    picture = (grey * torch.tensor([1.0, 0.93, 0.82])[:, None, None]).clamp(0, 1)
+
+    def log(*values: float) -> list[float]:
+        return [math.log(value) for value in values]
+
+    rows: list[tuple[Augmentation, list[float], list[list[float]]]] = [
+        (Patch(), [0.5, 0.5], [[*log(area), 0.3, 0.4, amplitude] for area, amplitude in
+                               ((0.01, -0.5), (0.04, -0.5), (0.01, 0.5), (0.04, 0.5))]),
+        (Scar(), [0.5, 0.5, 0.3], [[*log(length, width), amplitude] for length, width, amplitude in
+                                   ((0.4, 0.015, -0.6), (0.9, 0.015, -0.6), (0.4, 0.04, 0.6),
+                                    (0.9, 0.02, 0.6))]),
+        (Stain(), [0.5, 0.5], [[*log(0.03), *tint] for tint in
+                               ((-0.3, -0.15, 0.3), (0.3, 0.15, -0.3), (0.3, -0.3, -0.15),
+                                (-0.3, 0.3, 0.15))]),
+        (Blur(), [0.5, 0.5], [[*log(area), strength] for area, strength in
+                              ((0.03, 0.9), (0.1, 0.9), (0.03, -1.5), (0.1, -1.5))]),
+        (Warp(), [0.5, 0.5, 0.1], [log(area, shift) for area, shift in
+                                   ((0.03, 0.05), (0.1, 0.05), (0.03, 0.15), (0.1, 0.15))]),
+    ]  # fmt: skip
+    figure, axes = pyplot().subplots(len(rows), 5, figsize=(7.6, 7.8))
+    for row, (family, noise, values) in zip(axes, rows, strict=True):
+        made = [family(picture, torch.tensor(a), torch.tensor([noise])) for a in values]
+        show(row, torch.cat([picture, *made]))
+        row[0].set_ylabel(type(family).__name__, fontsize=9)
+        for axis, a in zip(row[1:], values, strict=True):
+            words = in_words(family.describe(torch.tensor(a))).split(", ")
+            shown = [w for w in words if not w.startswith(("aspect", "angle"))]
+            axis.set_title("\n".join(shown), fontsize=6.5)
+    return figure
+
+
 def landscape(sources: Sources) -> Any:
     """L_val around perfect alignment (Lemma 2), for embeddings of one dimension.
 
@@ -312,6 +346,7 @@ FIGURES: dict[str, Callable[[Sources], Any]] = {
     "tsne": tsne,
     "gallery": gallery,
     "augmentations": augmentations,
+    "families": families,
     "limitation": limitation,
     "landscape": landscape,
     "times": times,
