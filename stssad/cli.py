@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from .bench.cli import app as bench_app
-from .settings import Settings
+from .settings import OF_TRAINING, Settings
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -101,7 +101,8 @@ def fit(
     preset: Annotated[
         str | None,
         typer.Option(
-            help="imagenet (default), or the paper's way: quick, paper_mvtec, paper_svhn."
+            help="imagenet, or the paper's way: quick, paper_mvtec, paper_svhn. If not given: "
+            "imagenet, or quick where a setting of training is given."
         ),
     ] = None,
     settings: Annotated[
@@ -139,8 +140,7 @@ def fit(
     check_device(device)
     if not 0 < false_alarms < 1:
         raise ValueError(f"--false-alarms must lie between 0 and 1, got {false_alarms}")
-    preset = preset or ("quick" if encoder == "resnet18" else "imagenet")
-    chosen = chosen_settings(preset, settings, changes)
+    chosen = chosen_settings(preset, settings, changes, encoder)
     request = runs.Request(
         normal=normal,
         unlabeled=unlabeled,
@@ -174,11 +174,20 @@ def make_console(quiet: bool) -> "Console":
     return Console(highlight=False, soft_wrap=True, quiet=quiet, markup=False)
 
 
-def chosen_settings(preset: str, file: Path | None, changes: dict[str, Any]) -> Settings:
-    """A preset, changed by a file, changed by flags."""
+def chosen_settings(
+    preset: str | None, file: Path | None, changes: dict[str, Any], encoder: str | None
+) -> Settings:
+    """A preset, changed by a file, changed by flags.
+
+    Without one it is `imagenet`, or `quick` where something is asked for that only training feels.
+    """
+    wanted = {**(read_toml(file) if file else {}), **changes}
+    if preset is None:
+        trains = encoder == "resnet18" or any(name in OF_TRAINING for name in wanted)
+        preset = "quick" if trains else "imagenet"
     if preset not in PRESETS:
         raise ValueError(f"unknown preset {preset!r}; use {', '.join(PRESETS)}")
-    return PRESETS[preset](**{**(read_toml(file) if file else {}), **changes})
+    return PRESETS[preset](**wanted)
 
 
 def chosen_families(names: str | None, settings: Settings) -> "list[Augmentation]":

@@ -9,6 +9,11 @@ from typing import Any, Literal, get_args
 Aspect = Literal["stretch", "crop", "pad"]
 Mode = Literal["exact", "finite_difference", "first_order"]
 
+# What only an encoder that trains can feel.
+OF_TRAINING = (
+    "width", "batch_size", "augmented_ratio", "theta_step_size", "momentum", "weight_decay",
+    "warm_start_epochs", "theta_updates", "hypergradient",
+)  # fmt: skip
 MAY_BE_ZERO = ("holdout_share", "momentum", "weight_decay", "warm_start_epochs", "theta_updates")
 
 

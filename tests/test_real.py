@@ -13,7 +13,11 @@ from PIL import Image
 from scipy.stats import binom
 
 from stssad import STSSAD, CutDiff, Settings
+from stssad.bench.cell import Store
+from stssad.scoring import GaussianDensity
+from stssad.settings import Reading
 from stssad.testbeds.synthetic import planted_patch, texture_crops
+from stssad.testbeds.testbed import find_testbed
 from stssad.threshold import contamination, threshold_for
 
 pytestmark = pytest.mark.slow
@@ -21,6 +25,10 @@ pytestmark = pytest.mark.slow
 COMMAND = str(Path(sys.executable).with_name("stssad"))
 SMALL = Settings.quick(image_size=32, width=8, warm_start_epochs=10, max_iterations=20)
 DATA = os.environ.get("STSSAD_DATA")
+PRETRAINED_WORDS = (
+    "--methods Frozen,PatchCore,ST-SSAD+ --preset imagenet --protocol both --contamination 0.1 "
+    "--seeds 5"
+)
 
 
 def fitted(seed: int) -> STSSAD:
@@ -40,7 +48,7 @@ def test_false_alarms_on_fresh_textures_are_as_wanted(models: list[STSSAD], rate
     for seed, model in enumerate(models):
         generator = torch.Generator().manual_seed(100 + seed)
         fresh = model.decision_function(texture_crops("gravel", 500, 32, generator))
-        threshold = threshold_for(model.normal_scores_, rate, model.density_.least)
+        threshold = threshold_for(model.normal_scores_, rate, model.scorer_.floor)
         rates.append(float(np.mean(fresh > threshold)))
     n_held_out = len(models) * len(models[0].normal_scores_)
     low, high = binom.ppf([0.005, 0.995], n_held_out, rate) / n_held_out
@@ -118,7 +126,16 @@ def test_real_pictures_go_through_the_command_line(
 
 
 @pytest.mark.skipif(DATA is None, reason="STSSAD_DATA names no folder of real pictures")
-@pytest.mark.parametrize("words", ["tile --seeds 3", "svhn", "demonstrative"])
+@pytest.mark.parametrize(
+    "words",
+    [
+        "tile --seeds 3",
+        "svhn",
+        "demonstrative",
+        f"tile {PRETRAINED_WORDS}",
+        f"bottle {PRETRAINED_WORDS}",
+    ],
+)
 def test_committed_results_are_of_these_pictures_and_settings(words: str) -> None:
     results = Path(__file__).parent.parent / "results"
     done = subprocess.run(
@@ -128,3 +145,36 @@ def test_committed_results_are_of_these_pictures_and_settings(words: str) -> Non
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip().endswith(": 0 to run")
+
+
+@pytest.mark.skipif(DATA is None, reason="STSSAD_DATA names no folder of real pictures")
+def test_the_default_way_does_not_fall_below_the_encoder_alone() -> None:
+    """The three hardest of the real tasks at hand."""
+    assert DATA is not None
+    gained = []
+    for category, defect in (
+        ("tile", "glue_strip"),
+        ("tile", "rough"),
+        ("bottle", "contamination"),
+    ):
+        bed = find_testbed(category, Path(DATA))
+        task = bed.load(defect, "imagenet", Reading(128), "inductive", 0, 0.1)
+        model = STSSAD(jobs=2).fit(task.train, task.pool)
+        alone = GaussianDensity().fit(model.embed(task.train)).score(model.embed(task.test))
+        ours = task.auc(model.decision_function(task.test))
+        gained.append(ours - task.auc(alone.numpy()))
+    assert np.mean(gained) >= -0.005, gained
+
+
+@pytest.mark.parametrize("share", [0.05, 0.1, 0.3])
+@pytest.mark.parametrize("protocol", ["inductive", "transductive"])
+def test_committed_results_never_fall_below_the_encoder_alone(share: float, protocol: str) -> None:
+    store = Store(Path(__file__).parent.parent / "results")
+    lines = [*store.lines("tile"), *store.lines("bottle")]
+    means = []
+    for name in ("Frozen", "ST-SSAD+"):
+        found = [x.auc for x in lines if x.cell.preset == "imagenet" and x.cell.method == name
+                 and (x.cell.contamination, x.cell.protocol) == (share, protocol)]  # fmt: skip
+        assert len(found) >= 8 * 2
+        means.append(np.mean(found))
+    assert means[1] >= means[0] - 0.005, means

@@ -44,8 +44,7 @@ class Testbed:
         if preset == "imagenet":
             return Settings.imagenet(**changes)
         if preset == "cpu":
-            updates = {"theta_updates": 5} if self.name == "svhn" else {}  # the paper's there
-            return Settings.cpu(**{**updates, **changes})
+            return Settings.cpu(**changes)
         paper = Settings.paper_svhn if self.name == "svhn" else Settings.paper_mvtec
         return paper(**changes)
 

@@ -1,0 +1,184 @@
+"""Tables of the pretrained way, pixel AUROC, heatmap files, an encoder of one's own."""
+
+import importlib.util
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from stssad.bench.beyond import TABLES, filled
+from stssad.bench.cell import Cell, Line
+from stssad.bench.pixels import masked_pictures, pixel_auc
+from stssad.bench.runner import units
+from stssad.heatmaps import HeatmapWriter, coloured, overlaid
+from stssad.scorer import HeatRange
+from stssad.settings import Reading
+
+
+def line(task: str, method: str, seed: int, auc: float, protocol: str = "inductive") -> Line:
+    cell = Cell("tile", task, method, seed, protocol, "imagenet", 0.1)
+    return Line(cell, auc, 1.0, {}, "0", 1, 1, 1)
+
+
+def ours(task: str, seed: int, auc: float, protocol: str = "inductive") -> Line:
+    """Two starts: J prefers the first, L_val and the variance the second, which is better."""
+    starts = [
+        {"J": 0.5, "mean_distance": 1.2, "variance": 3.0, "learned": {}},
+        {"J": 0.4, "mean_distance": 1.1, "variance": 9.0, "learned": {}},
+    ]
+    details = {"J": 0.5, "z": 4.0, "stretch": 7.0, "auc plain": 0.8, "auc whole": 0.9,
+               "auc places": 0.7, "auc start 1": 0.9, "auc start 2": 0.95}  # fmt: skip
+    made = line(task, "ST-SSAD+", seed, auc, protocol)
+    return replace(made, learned={"family": "Scar"}, starts=starts, details=details)
+
+
+LINES = [
+    *(line(task, m, s, auc) for task in ("oil", "crack") for s in (0, 1)
+      for m, auc in (("Frozen", 0.9), ("PatchCore", 0.95))),
+    ours("oil", 0, 0.98), ours("oil", 1, 1.0), ours("crack", 0, 0.88), ours("crack", 1, 0.9),
+    ours("oil", 0, 0.7, "transductive"),
+]  # fmt: skip
+
+
+def rows_of(name: str, lines: list[Line]) -> list[list[str]]:
+    return [
+        [cell.strip() for cell in row.strip("|").split("|")]
+        for row in TABLES[name](lines).splitlines()[2:]
+    ]
+
+
+def test_main_table_puts_all_three_side_by_side() -> None:
+    rows = rows_of("main", LINES)
+    assert [row[0] for row in rows] == ["tile/oil", "tile/crack", "**mean**"]
+    assert rows[0][1:6] == ["0.9000", "0.9500", "0.9900", "0.9000", "0.7000"]
+    assert rows[0][6:] == ["Scar 2", "0.50", "4.0", "2"]
+    assert rows[2][3] == "**0.9400**"
+
+
+def test_criteria_choose_as_they_say() -> None:
+    row = rows_of("criteria", LINES)[0]
+    assert row == [
+        "10 %", "inductive", "0.8000", "0.9000", "0.9500", "0.9500", "0.9000", "0.9500", "4 of 4",
+    ]  # fmt: skip
+
+
+def test_final_table_names_the_worst_task() -> None:
+    rows = rows_of("final", LINES)
+    assert len(rows) == 1  # nothing to compare with in the other protocol
+    assert rows[0] == [
+        "10 %", "inductive", "0.9000", "0.9400", "-0.0100 (tile/crack)", "2", "2",
+    ]  # fmt: skip
+
+
+def test_pixels_are_compared_by_category() -> None:
+    made = [
+        Line(Cell("pixels", "tile", m, 0, "inductive", "imagenet"), auc, 1, {}, "0", 1, 1, 117)
+        for m, auc in (("PatchCore", 0.94), ("ST-SSAD+", 0.95))
+    ]
+    assert rows_of("pixels", made) == [["tile", "0.9400", "0.9500", "+0.0100", "117", "1"]]
+
+
+def test_tables_are_filled_in_between_their_marks() -> None:
+    text = "before\n<!-- table main -->\nold\n<!-- end -->\nafter\n"
+    once = filled(text, LINES)
+    assert "old" not in once and "tile/oil" in once
+    assert once.startswith("before\n") and once.endswith("after\n")
+    assert filled(once, LINES) == once
+
+
+def test_one_fit_serves_both_protocols_of_a_pool() -> None:
+    cells = [
+        Cell("tile", task, "ST-SSAD+", 0, protocol, "imagenet", 0.1)
+        for task in ("crack", "oil")
+        for protocol in ("inductive", "transductive")
+    ]
+    made = units(cells, None, None)
+    assert [[c.task for c in unit.cells] for unit in made] == [["crack"] * 2, ["oil"] * 2]
+    apart = [replace(cell, contamination=None) for cell in cells]  # other pools then
+    assert len(units(apart, None, None)) == 4
+
+
+def test_masks_are_read_and_pixels_counted(tmp_path: Path) -> None:
+    for part in ("train/good", "test/good", "test/hole", "ground_truth/hole"):
+        (tmp_path / "nut" / part).mkdir(parents=True)
+    for part in ("train/good", "test/good", "test/hole"):
+        Image.new("RGB", (64, 64), (90, 90, 90)).save(tmp_path / "nut" / part / "000.png")
+    mask = np.zeros((64, 64), dtype=np.uint8)
+    mask[:32, :16] = 255
+    Image.fromarray(mask).save(tmp_path / "nut" / "ground_truth/hole/000_mask.png")
+    images, masks = masked_pictures(tmp_path, "nut", Reading(32))
+    assert images.shape == (2, 3, 32, 32) and masks.sum(dim=(1, 2)).tolist() == [0, 16 * 8]
+    right = torch.nn.functional.avg_pool2d(masks[:, None].float(), 2)[:, 0]
+    assert pixel_auc(right, masks) > 0.99
+    assert pixel_auc(-right, masks) < 0.01
+    (tmp_path / "nut" / "ground_truth/hole/000_mask.png").unlink()
+    with pytest.raises(FileNotFoundError, match="no mask"):
+        masked_pictures(tmp_path, "nut", Reading(32))
+
+
+def test_the_same_heat_has_the_same_colour_in_every_picture(tmp_path: Path) -> None:
+    for name in ("a/1.png", "b/1.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.new("RGB", (50, 40), (120, 120, 120)).save(tmp_path / name)
+    write = HeatmapWriter(tmp_path / "out", tmp_path, HeatRange(1.0, 3.0), "stretch")
+    mild = torch.ones(8, 8)
+    mild[2, 2] = 2.0
+    hot = mild.clone()
+    hot[6, 6] = 3.0
+    write(tmp_path / "a/1.png", mild)
+    write(tmp_path / "b/1.png", hot)
+    one, other = (
+        np.asarray(Image.open(tmp_path / "out" / name)).astype(int)
+        for name in ("a/1.png.png", "b/1.png.png")
+    )
+    np.testing.assert_array_equal(one[:120, :120], other[:120, :120])
+    assert (one[200:, 200:] != other[200:, 200:]).any()
+    assert np.ptp(one[-1, 0]) == 0  # cold: the picture in grey
+
+
+def test_pictures_of_one_name_get_files_of_their_own(tmp_path: Path) -> None:
+    Image.new("RGB", (8, 8)).save(tmp_path / "1.png")
+    write = HeatmapWriter(tmp_path / "out", Path("elsewhere"), HeatRange(0.0, 1.0), "stretch")
+    for _ in range(2):
+        write(tmp_path / "1.png", torch.zeros(4, 4))
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["1.png-2.png", "1.png.png"]
+
+
+def test_colours_grow_lighter_with_heat() -> None:
+    brightness = coloured(np.linspace(0, 1, 50)[None]).sum(axis=2)[0]
+    assert (np.diff(brightness) > 0).all()
+    assert overlaid(np.full((4, 4, 3), 9, np.uint8), np.zeros((4, 4))).tolist()[0][0] == [9] * 3
+
+
+def example(name: str) -> ModuleType:
+    path = Path(__file__).parent.parent / "examples" / name
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Backbone(nn.Module):
+    """The form of torchvision's ResNets, small."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.bn1 = nn.Conv2d(3, 4, 7, 2, 3), nn.BatchNorm2d(4)
+        self.maxpool = nn.MaxPool2d(3, 2, 1)
+        self.layer1 = nn.Conv2d(4, 4, 3, 1, 1)
+        self.layer2, self.layer3 = nn.Conv2d(4, 6, 3, 2, 1), nn.Conv2d(6, 8, 3, 2, 1)
+
+
+def test_the_example_of_an_own_encoder_has_maps_and_an_embedding() -> None:
+    encoder = example("your_encoder.py").Stages(Backbone()).eval()
+    x = torch.rand(2, 3, 64, 64)
+    maps = encoder.feature_maps(x)
+    assert [tuple(m.shape[1:]) for m in maps] == [(6, 8, 8), (8, 4, 4)]
+    torch.testing.assert_close(encoder(x), encoder.pooled(maps))
+    assert encoder(x).shape == (2, 14)
