@@ -18,7 +18,6 @@ class Candidate:
     """What one start came to."""
 
     start: int
-    family: str  # the augmentation's class
     initial: dict[str, float]
     learned: dict[str, float]
     a: list[float]
@@ -31,6 +30,7 @@ class Candidate:
     warm_losses: list[float]
     history: list[Record]
     seconds: float
+    family: str = ""  # the augmentation's class
     # Where the encoder stays as it is: J, and the paper's L_val without training.
     alignment: float | None = None
     mean_distance: float | None = None

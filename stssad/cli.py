@@ -362,13 +362,15 @@ def demo(
         bool, typer.Option("--paper", help="The paper's way: from scratch, dark patches only.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Fixes everything, what is planted included.")] = 0,
-    texture: Annotated[str, typer.Option(help="brick, grass or gravel.")] = "grass",
+    texture: Annotated[
+        str | None, typer.Option(help="brick, grass or gravel; gravel, or grass with --paper.")
+    ] = None,
     jobs: Annotated[int, typer.Option(help="Starts that run at once.")] = 2,
     out: Annotated[Path, typer.Option(help="Folder for the pages.")] = Path("runs/demo"),
 ) -> None:
     """Plant defects in texture pictures, and find out which ones without labels."""
     show = show_paper_demo if paper else show_demo
-    show(make_console(False), seed, texture, jobs, out)
+    show(make_console(False), seed, texture or ("grass" if paper else "gravel"), jobs, out)
 
 
 def show_demo(console: "Console", seed: int, texture: str, jobs: int, out: Path) -> None:
@@ -378,7 +380,7 @@ def show_demo(console: "Console", seed: int, texture: str, jobs: int, out: Path)
     from .words import in_words
 
     console.print(
-        "Three times 120 normal crops of a texture, and 60 unlabeled ones, some with a defect.\n"
+        "Three times 200 normal crops of a texture, and 100 unlabeled ones, some with a defect.\n"
         "Of which kind, how many and how large, the program isn't told. It tries all families:"
     )
     with FitProgress(console) as progress:

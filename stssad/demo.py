@@ -112,8 +112,8 @@ def hidden_kinds(seed: int) -> list[Kind]:
         return torch.stack([log_area, torch.tensor(0.0), torch.tensor(0.0), amplitude])
 
     dark, bright = a_patch(-1), a_patch(1)
-    length, width = log_uniform(0.4, 0.8, generator), log_uniform(0.015, 0.03, generator)
-    stroke = torch.stack([length, width, between(0.5, 0.8)])
+    length, width = log_uniform(0.6, 1.0, generator), log_uniform(0.02, 0.04, generator)
+    stroke = torch.stack([length, width, between(0.6, 0.9)])
     return [
         Kind("dark patch", Patch(), dark),
         Kind("bright patch", Patch(), bright),
@@ -125,14 +125,14 @@ def run_kinds(
     out: Path,
     command: str = "stssad demo",
     seed: int = 0,
-    texture: str = "grass",
+    texture: str = "gravel",
     jobs: int = 2,
     progress: Notify | None = None,
 ) -> Iterator[Found]:
     """Plant each kind in a fifth of a pool, and let the default way find out which."""
     for kind in hidden_kinds(seed):
         began = time.perf_counter()
-        task = planted_augmentation(kind.augmentation, kind.a, texture, 128, 120, 60, 0.2, seed)
+        task = planted_augmentation(kind.augmentation, kind.a, texture, 128, 200, 100, 0.2, seed)
         model = STSSAD(seed=seed, jobs=jobs)
         model.fit(task.train, task.pool, progress)  # sees no labels, and not what was planted
         auc = task.auc(model.decision_function(task.test))

@@ -343,8 +343,12 @@ class STSSAD:
             read_json(folder / "model.json"),
             read_tensors(folder / "model.safetensors"),
         )
+        families = augmentation
+        if families is None:
+            families = [rebuilt(f, augment, "augmentation") for f in facts["augmentation"]]
+            families = families[0] if len(families) == 1 else families
         model = cls(
-            augmentation or [rebuilt(f, augment, "augmentation") for f in facts["augmentation"]],
+            families,
             encoder or rebuilt(facts["encoder"], encoders, "encoder"),
             Settings(**facts["settings"]),
             facts["seed"],
