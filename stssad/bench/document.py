@@ -288,12 +288,12 @@ def theta_updates(lines: Sequence[Line]) -> str:
     if len(rows) == 2:
         return ""
     return (
-        f"## More updates of θ on SVHN\n\n{more} for each of `a`, as the paper makes, instead of the "
-        f"preset's {usual} (`--change theta_updates={more}`); the same cells in both columns, L_trn "
-        "the median of the chosen start:\n\n" + "\n".join(rows) + "\n\n"
+        f"## More updates of θ on SVHN\n\n{more} for each of `a`, as the paper makes, instead of "
+        f"the preset's {usual} (`--change theta_updates={more}`); the same cells in both columns, "
+        "L_trn the median of the chosen start:\n\n" + "\n".join(rows) + "\n\n"
         "The detector then keeps up with `a`, and still doesn't tell the digits apart as RS does, "
-        "which trains at one angle from the first update to the last. At this size, 512 digits and a "
-        "few hundred updates, most of a start's training is spent at angles that it leaves."
+        "which trains at one angle from the first update to the last. At this size, 512 digits and "
+        "a few hundred updates, most of a start's training is spent at angles that it leaves."
     )
 
 
