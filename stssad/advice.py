@@ -77,7 +77,7 @@ def _about_counts(n_pool: int, n_held_out: int) -> list[str]:
         )
     if n_held_out < FEW_HELD_OUT:
         words.append(
-            f"Only {n_held_out} normal pictures were held out, so the threshold is a rough guess. "
+            f"Only {n_held_out} normal pictures set the threshold, so it is a rough guess. "
             "Add normal pictures, or set your own threshold from the scores."
         )
     return words

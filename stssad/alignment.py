@@ -100,7 +100,14 @@ def lean(normal: Tensor, testing: Tensor, shift: Tensor) -> float:
     return float((testing.mean(dim=0) - normal.mean(dim=0)) @ u / variance.sqrt())
 
 
-def evidence(normal: Tensor, pool: tuple[Tensor, Tensor], shifts: tuple[Tensor, Tensor]) -> float:
-    """z of both halves of the pool, each tested with the shift that was learned from the other."""
-    found = [lean(normal, pool[1], shifts[0]), lean(normal, pool[0], shifts[1])]
+Halves = tuple[Tensor, Tensor]
+
+
+def evidence(normal: Halves, pool: Halves, shifts: Halves) -> float:
+    """z of both halves, of normal pictures and pool, each tested with the other's learned shift.
+
+    The normal pictures are halved as well: a shift is learned *from* them too, and the chance by
+    which their mean is off would otherwise count on both sides.
+    """
+    found = [lean(normal[1], pool[1], shifts[0]), lean(normal[0], pool[0], shifts[1])]
     return (found[0] + found[1]) / 2**0.5

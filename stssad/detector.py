@@ -74,7 +74,7 @@ class Network(nn.Module):
 
 def embedding_dim_of(encoder: nn.Module, image_size: int) -> int:
     """The length of the encoder's embeddings, by trying it on an empty picture."""
-    encoder = copy.deepcopy(encoder).eval()
+    encoder = copy.deepcopy(encoder).cpu().eval()
     with torch.no_grad():
         z = encoder(torch.zeros(1, 3, image_size, image_size))
     if z.ndim != 2:
@@ -156,18 +156,18 @@ class FrozenEncoder:
     @property
     def has_maps(self) -> bool:
         """Whether the encoder also tells what is where."""
-        return hasattr(self.network.encoder, "feature_maps")
+        return all(hasattr(self.network.encoder, name) for name in ("feature_maps", "pooled"))
 
     @torch.no_grad()
     def maps_chunk(self, images: Tensor) -> list[Tensor]:
         """The encoder's feature maps of a few pictures, at once."""
         pictures = (as_floats(images, self.device) - self.network.mean) / self.network.std
-        maps: list[Tensor] = self.network.encoder.feature_maps(pictures)  # type: ignore[operator]
-        return [m.cpu() for m in maps]
+        return self.network.encoder.feature_maps(pictures)  # type: ignore[operator,no-any-return]
 
+    @torch.no_grad()
     def pooled(self, maps: list[Tensor]) -> Tensor:
-        """The embeddings (n, d) that belong to the maps."""
-        return self.network.encoder.pooled(maps)  # type: ignore[operator,no-any-return]
+        """The embeddings (n, d) that belong to the maps, on the CPU."""
+        return self.network.encoder.pooled(maps).cpu()  # type: ignore[operator,no-any-return]
 
     def embed_all(self, images: Tensor) -> Tensor:
         """Embeddings of any number of pictures, a chunk at a time."""

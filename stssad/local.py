@@ -41,13 +41,13 @@ def each_chunk(images: Tensor, work: Callable[[Tensor], T]) -> Iterator[T]:
 
 
 def joined(maps: list[Tensor]) -> Tensor:
-    """The first maps, averaged over 3x3 places and brought to the size of the first."""
+    """The first maps, averaged over 3x3 places, in the size of the first; on the CPU."""
     averaged = [F.avg_pool2d(m, 3, 1, 1) for m in maps[:N_MAPS]]
     size = averaged[0].shape[-2:]
     upsampled = [
         F.interpolate(m, size=size, mode="bilinear", align_corners=False) for m in averaged[1:]
     ]
-    return torch.cat([averaged[0], *upsampled], dim=1)
+    return torch.cat([averaged[0], *upsampled], dim=1).cpu()
 
 
 def as_rows(maps: Tensor) -> Tensor:
@@ -164,6 +164,15 @@ def place_score(distances: Tensor) -> Tensor:
     return furthest.mean(dim=1).double()
 
 
+def place_distances(memory: PlaceMemory, encoder: FrozenEncoder, images: Tensor) -> Tensor:
+    """(n, h, w) of any number of pictures, a few at a time."""
+
+    def work(chunk: Tensor) -> Tensor:
+        return memory.distances(joined(encoder.maps_chunk(chunk)))
+
+    return torch.cat(list(each_chunk(images, work)))
+
+
 def cross_fitted_places(
     normal: NormalPlaces, encoder: FrozenEncoder, train: Tensor, fold: Tensor
 ) -> Tensor:
@@ -171,9 +180,7 @@ def cross_fitted_places(
     found: Tensor | None = None
     for k in range(int(fold.max()) + 1):
         of_fold = (fold == k).nonzero()[:, 0]
-        distances = normal.memory(without_fold=k).distances(
-            place_embeddings(encoder, train[of_fold])
-        )
+        distances = place_distances(normal.memory(without_fold=k), encoder, train[of_fold])
         if found is None:
             found = distances.new_empty(len(train), *distances.shape[1:])
         found[of_fold] = distances

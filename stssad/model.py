@@ -13,9 +13,10 @@ from torch import Tensor, nn
 
 from . import augment, encoders, val_loss
 from .advice import advice
+from .alignment import cross_fitted, effective_dimension
 from .augment import FAMILIES, Augmentation, CutDiff
 from .candidate import Candidate, choose
-from .detector import Detector, Tensors
+from .detector import Detector, FrozenEncoder, Tensors
 from .encoders import EfficientNetLite0, ResNet18
 from .evidence import Evidence, weigh
 from .images import Pictures, as_images
@@ -102,6 +103,7 @@ class STSSAD:
         check_counts(images, pool)
         self.image_size_ = images.shape[-1]
         kept, held = held_out_split(len(images), self.settings_.holdout_share, self.seed)
+        check_counts(images[kept], pool)
         folders = (None if f is None else Path(f) for f in (checkpoints, warm_starts))
         jobs = self._jobs(images[kept], pool, *folders)
         finished = run_starts(jobs, self.jobs, progress)
@@ -109,8 +111,7 @@ class STSSAD:
             Candidate.of(f, job.augmentation, self.settings_)
             for f, job in zip(finished, jobs, strict=True)
         ]
-        self.imitations_ = [f.imitation for f in finished]  # for comparisons, and not saved;
-        self.Z_trn_ = finished[0].Z_trn  # nor is this
+        self.imitations_ = [f.imitation for f in finished]  # for comparisons; not saved
         self.chosen_ = choose(self.candidates_)
         best = finished[self.chosen_]
         self.augmentation_ = jobs[self.chosen_].augmentation
@@ -135,8 +136,10 @@ class STSSAD:
         self.heat_: HeatRange | None = None
         if self.evidence_ is None:
             self.scorer_: Scorer = DensityScorer(best.density)
-            normal = torch.from_numpy(cross_fitted_scores(best.Z_trn, seed=self.seed))
             found = self._score(pool)
+            normal = torch.empty(0)
+            if not len(held_out):
+                normal = torch.from_numpy(cross_fitted_scores(best.Z_trn, seed=self.seed))
         else:
             stretch = best.density.stretch if self.evidence_.fits else 0.0
             density = replace(best.density, stretch=stretch)
@@ -164,6 +167,12 @@ class STSSAD:
         default = Settings.quick() if from_scratch else Settings.imagenet()
         self.settings_ = default if self.settings is None else self.settings
         frozen = self.settings_.is_frozen
+        if frozen and from_scratch:
+            raise ValueError(
+                f"{type(self.encoder).__name__} is to be trained from scratch (it has "
+                "reset_parameters), and these settings train nothing; use Settings.quick() or the "
+                "paper's presets"
+            )
         self.encoder_ = self.encoder
         if self.encoder_ is None:
             self.encoder_ = EfficientNetLite0() if frozen else ResNet18(self.settings_.width)
@@ -184,11 +193,13 @@ class STSSAD:
     ) -> list[Job]:
         """A job for each start of each family; an encoder that stays embeds all pictures once."""
         assert self.encoder_ is not None
-        embedded = None
+        embedded, self.dimension_ = None, 0.0
         if self.settings_.is_frozen:
             detector = Detector(self.encoder_, self.image_size_, self.device)
             frozen = detector.frozen(*detector.initial_state(self.seed))
+            check_maps(frozen, train[:2])
             embedded = frozen.embed_all(train), frozen.embed_all(pool)
+            self.dimension_ = effective_dimension(cross_fitted(embedded[0], self.seed))
         starts = [(family, a) for family in self.families_ for a in family.initial_values()]
         return [
             Job(
@@ -203,6 +214,7 @@ class STSSAD:
                 seed=self.seed,
                 device=self.device,
                 embedded=embedded,
+                dimension=self.dimension_,
                 checkpoints=checkpoints,
                 warm_starts=warm_starts,
             )
@@ -237,13 +249,12 @@ class STSSAD:
 
     def heatmaps(self, images: Pictures) -> npt.NDArray[np.float64]:
         """Where it is: (n, m, m) in [0, 1], on one scale for all pictures of this model."""
-        if self.heat_ is None:
-            raise ValueError(
-                "this model has no heatmaps: its encoder has no feature_maps (see docs/guide.md); "
-                "the default encoder has"
-            )
         places = self.place_distances(images)
-        assert places is not None
+        if self.heat_ is None or places is None:
+            raise ValueError(
+                "this model has no heatmaps: they need an encoder that stays as it is and has "
+                "feature maps, as by default (docs/beyond-the-paper.md)"
+            )
         heat: npt.NDArray[np.float64] = upsampled(self.heat_(places), self.image_size_).numpy()
         return heat
 
@@ -371,7 +382,10 @@ class STSSAD:
         self.theta_ = on_device(without_prefix("theta", tensors), self.device)
         self.buffers_ = on_device(without_prefix("buffers", tensors), self.device)
         self.scorer_ = rebuilt_scorer(facts["scorer"], without_prefix("scorer", tensors))
-        self.evidence_ = Evidence(**facts["evidence"]) if facts["evidence"] else None
+        self.evidence_ = None
+        if facts["evidence"]:
+            tested = tuple(facts["evidence"]["tested"])
+            self.evidence_ = Evidence(**{**facts["evidence"], "tested": tested})
         self.heat_ = HeatRange(**facts["heat"]) if facts["heat"] else None
         self.decision_scores_ = tensors["decision_scores"].numpy()
         self.normal_scores_ = tensors["normal_scores"].numpy()
@@ -401,6 +415,18 @@ def check_counts(train: Tensor, pool: Tensor) -> None:
         raise ValueError(
             f"train and unlabeled must have one picture size, got {train.shape[-1]} and "
             f"{pool.shape[-1]} pixels; resize one of them"
+        )
+
+
+def check_maps(frozen: FrozenEncoder, images: Tensor) -> None:
+    """Maps and embeddings of an encoder must belong together, or scores would mean nothing."""
+    if not frozen.has_maps:
+        return
+    embedded, pooled = frozen.embed_chunk(images), frozen.pooled(frozen.maps_chunk(images))
+    if embedded.shape != pooled.shape or not torch.allclose(embedded, pooled, rtol=1e-3, atol=1e-4):
+        raise ValueError(
+            "the encoder's pooled(feature_maps(x)) differs from what it returns for x; make "
+            "forward return that, or leave feature_maps out"
         )
 
 

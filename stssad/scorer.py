@@ -200,5 +200,5 @@ def rebuilt_scorer(facts: dict[str, Any], tensors: Tensors) -> Scorer:
         Scale(**facts["whole"]),
         PlaceMemory(**stored) if stored else None,
         Scale(**facts["place"]) if "place" in facts else None,
-        Scale(**facts.get("total", {"center": 0.0, "spread": 1.0})),
+        Scale(**facts["total"]),
     )

@@ -17,9 +17,9 @@ class GaussianDensity:
     by which starts are compared, is not. Shrinkage, because with fewer pictures than dimensions the
     plain covariance is singular.
 
-    With a `shift` (d,) that anomalies are known to make, distances along it count `stretch` times
-    more (docs/beyond-the-paper.md): ½|w|² + ½ stretch·max(0, u·w)², w whitened, u the whitened
-    shift's direction.
+    With a `shift` (d,) that anomalies are known to make, squares along it count 1 + `stretch` times
+    (docs/beyond-the-paper.md): ½|w|² + ½ stretch·max(0, u·w)², w whitened, u the whitened shift's
+    direction.
     """
 
     mean: Tensor | None = None

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from .alignment import Whitening, alignment, cross_fitted, effective_dimension
+from .alignment import Whitening, alignment
 from .augment import Augmentation
 from .checkpoint import read_checkpoint, write_checkpoint
 from .detector import Detector, FrozenEncoder, as_floats
@@ -50,6 +50,7 @@ class Job:
     seed: int
     device: str
     embedded: tuple[Tensor, Tensor] | None = None  # (Z_trn, Z_val), where the encoder stays
+    dimension: float = 0.0  # there: over how many directions unseen normal pictures spread
     checkpoints: Path | None = None  # a folder where the start keeps its state as it goes
     warm_starts: Path | None = None  # a folder of warm starts that other jobs may share
 
@@ -166,7 +167,7 @@ def run_start(job: Job, notify: Notify | None = None) -> Finished:
         imitation = None
         if settings.is_frozen:
             imitation = imitate(job, frozen, state.best.a, Z_trn, Z_val)
-            density = stretched(density, imitation, Z_trn)
+            density = stretched(density, imitation, job.dimension)
         pool_scores = density.score(Z_val)
     return Finished(
         start=job.start,
@@ -200,13 +201,12 @@ def imitate(job: Job, frozen: FrozenEncoder, a: Tensor, Z_trn: Tensor, Z_val: Te
     )
 
 
-def stretched(density: GaussianDensity, imitation: Imitation, Z_trn: Tensor) -> GaussianDensity:
+def stretched(density: GaussianDensity, imitation: Imitation, d: float) -> GaussianDensity:
     """The density with its distances stretched along the shift as far as the alignment goes.
 
-    Of d directions, an average one has 1/d of the anomalies' energy; the shift has J². So it counts
-    J²d times more (docs/beyond-the-paper.md).
+    Of d directions, an average one has 1/d of the anomalies' energy; the shift has J². So squares
+    along it get J²d more (docs/beyond-the-paper.md).
     """
-    d = effective_dimension(cross_fitted(Z_trn))
     stretch = max(0.0, imitation.alignment) ** 2 * d
     return replace(density, shift=imitation.shift, stretch=stretch)
 

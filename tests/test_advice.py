@@ -31,7 +31,7 @@ APART = replace(GOOD, start=2, pool_scores=[4.0, 3.0, 2.0, 1.0])
         ([replace(NEVER, start=0), NEVER], 100, 40, ["L_trn never fell"]),
         ([GOOD, replace(GOOD, start=1), APART], 100, 40, ["Starts disagree: number 3"]),
         ([GOOD], 12, 40, ["The pool is tiny: 12 pictures"]),
-        ([GOOD], 100, 7, ["Only 7 normal pictures were held out"]),
+        ([GOOD], 100, 7, ["Only 7 normal pictures set the threshold"]),
     ],
 )
 def test_each_warning_is_given_when_it_is_due(

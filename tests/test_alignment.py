@@ -109,20 +109,29 @@ def test_whitened_pictures_are_round_and_cross_fitted_ones_are_honest() -> None:
     torch.testing.assert_close(alignment(torch.eye(3)[0], torch.ones(3)), torch.tensor(3**-0.5))
 
 
-def z_of(share: float, seed: int) -> float:
+def z_of(share: float, seed: int, n_trn: int = 120, n_pool: int = 60) -> float:
     generator = torch.Generator().manual_seed(seed)
-    Z_trn = normals(120, generator)
+    Z_trn = normals(n_trn, generator)
     candidates = shifts(generator, 6.0)
-    pool = pool_of(60, share, candidates[0], generator)
+    pool = pool_of(n_pool, share, candidates[0], generator)
+    pool = pool[torch.randperm(n_pool, generator=generator)]
     whitening = Whitening.of(Z_trn)
-    parts, among = [whitening(pool[half]) for half in halves(60, seed)], whitening.shift(candidates)
+    crossed, among = cross_fitted(Z_trn), whitening.shift(candidates)
+    of_normal, of_pool = ([Z[h] for h in halves(len(Z), seed)] for Z in (Z_trn, pool))
     # each half makes its choice, and the other tests it
-    one, other = (among[int(alignment(among, part.mean(dim=0)).argmax())] for part in parts)
-    return evidence(cross_fitted(Z_trn), (parts[0], parts[1]), (one, other))
+    one, other = (
+        among[int(alignment(among, whitening.shift(p.mean(dim=0) - n.mean(dim=0))).argmax())]
+        for n, p in zip(of_normal, of_pool, strict=True)
+    )
+    first, second = halves(n_trn, seed)
+    pools = whitening(of_pool[0]), whitening(of_pool[1])
+    return evidence((crossed[first], crossed[second]), pools, (one, other))
 
 
-def test_clean_pools_give_no_evidence() -> None:
-    assert sum(z_of(0.0, seed) < 3 for seed in range(100)) >= 95
+@pytest.mark.parametrize("n_trn,n_pool", [(120, 60), (60, 60), (60, 600)])
+def test_clean_pools_give_no_evidence(n_trn: int, n_pool: int) -> None:
+    """Large pools too, where it is the normal pictures' mean that is off by chance."""
+    assert sum(z_of(0.0, seed, n_trn, n_pool) < 3 for seed in range(100)) >= 95
 
 
 def test_contaminated_pools_give_evidence() -> None:

@@ -77,7 +77,7 @@ def test_final_table_names_the_worst_task() -> None:
 
 def test_pixels_are_compared_by_category() -> None:
     made = [
-        Line(Cell("pixels", "tile", m, 0, "inductive", "imagenet"), auc, 1, {}, "0", 1, 1, 117)
+        Line(Cell("pixels", "tile", m, 0, "transductive", "imagenet"), auc, 1, {}, "0", 1, 1, 117)
         for m, auc in (("PatchCore", 0.94), ("ST-SSAD+", 0.95))
     ]
     assert rows_of("pixels", made) == [["tile", "0.9400", "0.9500", "+0.0100", "117", "1"]]
@@ -89,6 +89,7 @@ def test_tables_are_filled_in_between_their_marks() -> None:
     assert "old" not in once and "tile/oil" in once
     assert once.startswith("before\n") and once.endswith("after\n")
     assert filled(once, LINES) == once
+    assert filled(once, []) == once  # where there are no results, nothing is lost
 
 
 def test_one_fit_serves_both_protocols_of_a_pool() -> None:

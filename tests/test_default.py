@@ -1,6 +1,7 @@
 """The default way: an encoder that stays as it is, families of augmentations, places."""
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,12 +11,13 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from stssad import STSSAD, CutDiff, Patch, Scar, Settings
+from stssad import STSSAD, CutDiff, Patch, ResNet18, Scar, Settings
 from stssad.augment import FAMILIES, Augmentation
 from stssad.evidence import LEAST_Z, Evidence
 from stssad.local import place_score
 from stssad.scorer import CalibratedScorer
 from stssad.scoring import GaussianDensity
+from stssad.starts import Event
 from stssad.testbeds.synthetic import texture_crops
 from stssad.val_loss import mean_distance_loss
 
@@ -153,6 +155,57 @@ def test_an_encoder_of_ones_own_needs_no_maps(tmp_path: Path) -> None:
     np.testing.assert_allclose(again.decision_function(pool), model.decision_scores_, atol=1e-9)
 
 
+def test_a_fit_that_was_stopped_goes_on_to_the_same_end(tmp_path: Path) -> None:
+    train, pool = pictures(40, 0, 24), planted(pictures(24, 1, 24), Patch(), BRIGHT, 8)
+    settings = replace(FAST, max_iterations=8)
+
+    def fit(progress: Callable[[Event], None] | None = None) -> STSSAD:
+        return STSSAD([Patch(), Scar()], Small(), settings).fit(train, pool, progress, tmp_path)
+
+    whole = STSSAD([Patch(), Scar()], Small(), settings).fit(train, pool)
+    for stop_at in (3, 20, 14):  # in a first start, a later one, and while halves are tested
+        n_seen = 0
+
+        def stop(event: Event, stop_at: int = stop_at) -> None:
+            nonlocal n_seen
+            n_seen += 1
+            if n_seen == stop_at:
+                raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            fit(stop)
+    sizes = [path.stat().st_size for path in tmp_path.iterdir()]
+    assert sizes and max(sizes) < 60_000  # what doesn't change isn't kept again and again
+    again = fit()
+    np.testing.assert_array_equal(again.decision_scores_, whole.decision_scores_)
+    assert again.evidence_ == whole.evidence_ and again.learned_ == whole.learned_
+
+
+def test_maps_must_belong_to_the_embedding() -> None:
+    class Torn(Small):
+        def feature_maps(self, x: Tensor) -> list[Tensor]:
+            return [nn.functional.conv2d(x, self.filters, stride=2)]
+
+        def pooled(self, maps: list[Tensor]) -> Tensor:
+            return maps[0].mean((2, 3))
+
+    with pytest.raises(ValueError, match="differs from what it returns"):
+        STSSAD([Patch()], Torn(), FAST).fit(pictures(8, 0, 24), pictures(4, 1, 24))
+
+
+def test_an_encoder_to_be_trained_is_refused_where_nothing_trains() -> None:
+    with pytest.raises(ValueError, match="train nothing"):
+        STSSAD(encoder=ResNet18(4), settings=FAST).fit(pictures(8, 0, 24), pictures(4, 1, 24))
+
+
+def test_four_normal_pictures_are_enough_to_run_and_three_are_named() -> None:
+    model = STSSAD([Patch()], Small(), FAST).fit(pictures(4, 0, 24), pictures(2, 1, 24))
+    assert len(model.decision_scores_) == 2
+    held = replace(FAST, holdout_share=0.3)
+    with pytest.raises(ValueError, match="train holds 3 picture"):
+        STSSAD([Patch()], Small(), held).fit(pictures(4, 0, 24), pictures(2, 1, 24))
+
+
 def test_what_is_tuned_is_all_families_one_or_a_list() -> None:
     for given, names in (
         (None, [f.__name__ for f in FAMILIES]),
@@ -216,8 +269,10 @@ def test_both_scores_count_alike(bright: tuple[STSSAD, Tensor]) -> None:
 
 
 def test_evidence_in_words() -> None:
-    assert "stretched in that direction" in Evidence(0.6, 12.0).in_words("a thin stroke")
-    assert not replace(Evidence(0.6, 12.0), z=2.9).fits
+    found = Evidence(0.6, 12.0, ("Scar", "Patch"))
+    words = found.in_words("a thin stroke")
+    assert "stretched in that direction" in words and "chose Scar and Patch" in words
+    assert not replace(found, z=2.9).fits
 
 
 def test_a_folder_is_fitted_scored_and_shown(tmp_path: Path) -> None:

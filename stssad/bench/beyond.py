@@ -1,4 +1,4 @@
-"""The tables of docs/beyond-the-paper.md, from result lines of the preset `imagenet`.
+"""The tables of docs/beyond-the-paper.md and README.md, from lines of the preset `imagenet`.
 
 Each stands between <!-- table NAME --> and <!-- end --> and is replaced there.
 """
@@ -24,7 +24,7 @@ CRITERIA: dict[str, Callable[[dict[str, Any]], float]] = {
 def fill_tables(path: Path, lines: Sequence[Line]) -> None:
     from ..storage import replacing
 
-    mine = [line for line in lines if line.cell.preset == PRESET]
+    mine = [line for line in lines if line.cell.preset == PRESET and not line.cell.changes]
     text = path.read_text(encoding="utf-8")
     with replacing(path) as file:
         file.write(filled(text, mine))
@@ -34,6 +34,8 @@ def filled(text: str, lines: Sequence[Line]) -> str:
     for name, make in TABLES.items():
         pattern = rf"(<!-- table {name} -->\n).*?(<!-- end -->)"
         content = make(lines)
+        if content.count("\n") < 2:  # no rows: these results have none for it
+            continue
         text = re.sub(pattern, lambda m: f"{m[1]}{content}\n{m[2]}", text, flags=re.S)  # noqa: B023
     return text
 
@@ -41,13 +43,17 @@ def filled(text: str, lines: Sequence[Line]) -> str:
 def selected(
     lines: Sequence[Line], method: str, protocol: str, contamination: float | None
 ) -> dict[tuple[str, str], list[Line]]:
-    """Lines by task, in the order of their names."""
+    """Lines by task; tile before bottle."""
     found: dict[tuple[str, str], list[Line]] = {}
     for line in lines:
         c = line.cell
         if (c.method, c.protocol, c.contamination) == (method, protocol, contamination):
             found.setdefault((c.testbed, c.task), []).append(line)
     return dict(sorted(found.items(), reverse=True))
+
+
+def seeds_of(lines: Sequence[Line] | None) -> list[int]:
+    return sorted(line.cell.seed for line in lines or [])
 
 
 def rows_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -60,7 +66,9 @@ def main_table(lines: Sequence[Line]) -> str:
     methods = ("Frozen", "PatchCore", PRETRAINED)
     found = {m: selected(lines, m, "inductive", BAR_CONTAMINATION) for m in methods}
     ours = found[PRETRAINED]
-    tasks = [t for t in ours if all(t in found[m] for m in methods)]
+    tasks = [
+        t for t in ours if all(seeds_of(found[m].get(t)) == seeds_of(ours[t]) for m in methods)
+    ]
     head = ["task", *methods, "whole picture", "places", "family", "J", "z", "seeds"]
     rows, columns = [], []
     for task in tasks:
@@ -136,7 +144,7 @@ def final_table(lines: Sequence[Line]) -> str:
         for protocol in ("inductive", "transductive"):
             ours = selected(lines, PRETRAINED, protocol, share)
             frozen = selected(lines, "Frozen", protocol, share)
-            tasks = [t for t in ours if t in frozen]
+            tasks = [t for t in ours if seeds_of(frozen.get(t)) == seeds_of(ours[t])]
             if not tasks:
                 continue
             pairs = {t: [mean(x.auc for x in f[t]) for f in (frozen, ours)] for t in tasks}
@@ -164,9 +172,24 @@ def pixels_table(lines: Sequence[Line]) -> str:
     return rows_text(head, rows)
 
 
+def short_table(lines: Sequence[Line]) -> str:
+    """Means only: what a newcomer wants to know first."""
+    methods = ("Frozen", "PatchCore", PRETRAINED)
+    found = [selected(lines, m, "inductive", BAR_CONTAMINATION) for m in methods]
+    tasks = [t for t in found[0] if len({str(seeds_of(f.get(t))) for f in found}) == 1]
+    if not tasks:
+        return rows_text(["mean AUC", *methods], [])
+    means = [digits(mean(mean(x.auc for x in f[t]) for t in tasks)) for f in found]
+    seeds = len(found[-1][tasks[0]])
+    beds = " and ".join(dict.fromkeys(bed for bed, _ in tasks))
+    head = [f"mean AUC, {len(tasks)} kinds of defects of MVTec AD {beds}, {seeds} seeds", *methods]
+    return rows_text(head, [["pictures, 10 % of the pool anomalous, test apart", *means]])
+
+
 TABLES: dict[str, Callable[[Sequence[Line]], str]] = {
     "main": main_table,
     "criteria": criteria_table,
     "final": final_table,
     "pixels": pixels_table,
+    "short": short_table,
 }

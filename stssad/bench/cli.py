@@ -67,7 +67,7 @@ def run(
     check_device(device)
     bed = chosen_testbed(testbed, data, normal)
     known = bed.tasks()
-    words = methods.split(",") if methods else [] if augmentation else methods_of(bed.name)
+    words = methods.split(",") if methods else [] if augmentation else methods_of(bed.name, preset)
     words += [f"{WITH_AUGMENTATION}{augmentation}"] if augmentation else []
     ways = named([absolute(each) for each in words])
     chosen = tasks.split(",") if tasks else known
@@ -276,17 +276,18 @@ def write(
     results: Results = RESULTS,
     preset: Annotated[Literal["cpu", "paper"], typer.Option()] = "cpu",
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("docs/results.md"),
-    beyond: Annotated[
-        Path, typer.Option(help="File whose tables of the pretrained way are filled in.")
-    ] = Path("docs/beyond-the-paper.md"),
+    fill: Annotated[
+        list[Path], typer.Option(help="Files whose tables of the default way are filled in.")
+    ] = [Path("docs/beyond-the-paper.md"), Path("README.md")],  # noqa: B006
 ) -> None:
-    """Write the document of results anew, and the tables of the one beyond the paper."""
+    """Write the document of results anew, and the tables of the default way."""
     from .beyond import fill_tables
     from .document import write_document
 
     lines = all_lines(results)
     write_document(lines, results / "NOTES.md", out, preset)
     typer.echo(f"document: {out}")
-    if beyond.is_file():
-        fill_tables(beyond, lines)
-        typer.echo(f"tables in: {beyond}")
+    for path in fill:
+        if path.is_file():
+            fill_tables(path, lines)
+            typer.echo(f"tables in: {path}")

@@ -54,6 +54,12 @@ class Method:
     uses_pool: bool
 
 
+def check_trains(settings: Settings) -> None:
+    """The paper's methods, under the paper's names, only where something is trained."""
+    if settings.is_frozen:
+        raise ValueError(f"these settings train nothing; use {PRETRAINED}, Frozen or PatchCore")
+
+
 class Tuned:
     """ST-SSAD that shares its warm starts with other cells."""
 
@@ -105,13 +111,14 @@ class Ours:
             found["places"] = place_score(places)
         for k, imitation in enumerate(self.model.imitations_):
             assert imitation is not None
-            found[f"start {k + 1}"] = stretched(plain, imitation, self.model.Z_trn_).score(Z)
+            found[f"start {k + 1}"] = stretched(plain, imitation, self.model.dimension_).score(Z)
         return {name: scores.double().numpy() for name, scores in found.items()}
 
 
 def tuned(
     s: Surroundings, val_loss: ValLoss = mean_distance_loss, mode: Mode | None = None
 ) -> Tuned:
+    check_trains(s.settings)
     settings = replace(s.settings, hypergradient=mode) if mode else s.settings
     model = STSSAD(
         s.augmentation(), settings=settings, seed=s.seed, val_loss=val_loss, device=s.device
@@ -124,6 +131,7 @@ def mmd_unnormalized(Z_trn: Tensor, Z_aug: Tensor, Z_val: Tensor) -> Tensor:
 
 
 def random(kind: Callable[[], Augmentation], dynamic: bool, s: Surroundings) -> Estimator:
+    check_trains(s.settings)
     return RandomAugmentation(kind(), dynamic, s.settings, s.seed, s.device)
 
 
@@ -153,8 +161,10 @@ METHODS: Mapping[str, Method] = {
 }
 
 
-def methods_of(testbed: str) -> list[str]:
-    """Those of the paper's table for it."""
+def methods_of(testbed: str, preset: str = "cpu") -> list[str]:
+    """Those of the paper's table for it, or those that train nothing."""
+    if preset == "imagenet":
+        return ["Frozen", "PatchCore", PRETRAINED]
     if testbed.startswith("demonstrative"):
         return ["ST-SSAD"]
     kinds = ("RO",) if testbed == "svhn" else ("CO", "CP", "CD")

@@ -52,7 +52,7 @@ def content(model: STSSAD, material: Material, facts: dict[str, Any]) -> dict[st
         "starts": [start_row(c, model.chosen_) for c in model.candidates_],
         "histogram": histogram(
             [
-                ("held-out normal", model.normal_scores_.tolist()),
+                ("unseen normal", model.normal_scores_.tolist()),
                 ("pool", model.decision_scores_.tolist()),
             ],
             model.threshold_,
