@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from .model import STSSAD
 
 PRESETS = {
-    "imagenet": Settings.imagenet,
     "quick": Settings.quick,
     "paper_mvtec": Settings.paper_mvtec,
     "paper_svhn": Settings.paper_svhn,
+    "imagenet": Settings.imagenet,
 }
 
 TUNABLE = ("Patch", "Scar", "Stain", "Blur", "Warp", "CutDiff", "Rotation")
