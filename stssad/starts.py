@@ -6,7 +6,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.connection import Client, Connection, Listener
 from pathlib import Path
@@ -284,35 +284,42 @@ def _run_and_post(job: Job, address: str, key: bytes) -> Finished:
 @contextmanager
 def _mailbox(notify: Notify | None) -> Iterator[tuple[str, bytes]]:
     """An address where other processes can send events, which are handed to `notify` here."""
-    key = os.urandom(16)
+    key, closing = os.urandom(16), threading.Event()
     with Listener(authkey=key) as listener:
-        door = threading.Thread(target=_receive_all, args=(listener, notify), daemon=True)
-        door.start()
         address = str(listener.address)
+        door = threading.Thread(target=_receive_all, args=(listener, closing, notify), daemon=True)
+        door.start()
         try:
             yield address, key
         finally:
-            with Client(address, authkey=key) as connection:
-                connection.send(None)  # closes the door
+            closing.set()
+            # A knock, so that the door looks up. Aside: it may have been another's that it heard.
+            threading.Thread(target=_knock, args=(address, key), daemon=True).start()
             door.join()
 
 
-def _receive_all(listener: Listener, notify: Notify | None) -> None:
-    """Serve one connection after another, several at once, until one of them sends None."""
-    lock, closed = threading.Lock(), threading.Event()
+def _knock(address: str, key: bytes) -> None:
+    with suppress(OSError, EOFError), Client(address, authkey=key) as connection:
+        connection.send(None)
+
+
+def _receive_all(listener: Listener, closing: threading.Event, notify: Notify | None) -> None:
+    """Serve one connection after another, several at once, until the knock after closing."""
+    lock, knocked = threading.Lock(), threading.Event()
+    serving: list[threading.Thread] = []
 
     def receive(connection: Connection) -> None:
-        with connection:
-            try:
-                while (event := connection.recv()) is not None:
-                    with lock:
-                        if notify is not None:
-                            notify(event)
-                closed.set()
-            except EOFError:
-                pass
+        with connection, suppress(EOFError):
+            while (event := connection.recv()) is not None:
+                with lock:
+                    if notify is not None:
+                        notify(event)
+            knocked.set()
 
-    while not closed.is_set():
-        thread = threading.Thread(target=receive, args=(listener.accept(),), daemon=True)
-        thread.start()
-        thread.join(timeout=0.01)  # the one that closes the door is quick
+    while not knocked.is_set():
+        serving.append(threading.Thread(target=receive, args=(listener.accept(),), daemon=True))
+        serving[-1].start()
+        if closing.is_set():  # was that the knock? It is, or ends, before long
+            serving[-1].join(timeout=10)
+    for thread in serving:
+        thread.join(timeout=1)  # what was sent is still heard

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import fields, replace
+from multiprocessing.connection import Client
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from stssad.augment import CutDiff, Rotation
 from stssad.detector import Detector
 from stssad.encoders import ResNet18
 from stssad.settings import Settings
+from stssad.starts import _mailbox
 from stssad.tuner import (
     ADAM_BETAS,
     Best,
@@ -223,3 +225,12 @@ def test_without_theta_updates_only_a_moves() -> None:
     assert all(torch.equal(theta[name], p) for name, p in state.theta.items())
     assert not torch.equal(state.a, start(net).a)
     assert not any(any(r.indirect_gradient) for r in state.history)
+
+
+def test_all_events_of_other_processes_arrive_and_the_door_closes() -> None:
+    """Three hundred times: a door that misses the last knock would wait for ever."""
+    heard: list[object] = []
+    for number in range(300):
+        with _mailbox(heard.append) as (address, key), Client(address, authkey=key) as connection:  # type: ignore[arg-type]
+            connection.send(number)
+    assert heard == list(range(300))
