@@ -99,14 +99,28 @@ class PlaceMemory:
     """Normal places, and how far others are from the nearest of them."""
 
     bank: Tensor  # (k, d)
-    transform: Tensor | None = None  # (d, d), for places that are whitened first
 
-    def distances(self, maps: Tensor) -> Tensor:
-        """(n, h, w): each place's distance to the nearest normal one."""
-        rows = as_rows(maps)
-        if self.transform is not None:
-            rows = rows @ self.transform
-        return nearest_distances(rows, self.bank).reshape(len(maps), *maps.shape[2:])
+    def distances(self, maps: Tensor, transform: Tensor | None = None) -> Tensor:
+        """(n, h, w): each place's distance to the nearest normal one; whitened, if so wished."""
+        rows, bank = as_rows(maps), self.bank
+        if transform is not None:
+            rows, bank = rows @ transform, bank @ transform
+        return nearest_distances(rows, bank).reshape(len(maps), *maps.shape[2:])
+
+
+@dataclass(frozen=True)
+class WhitenedMemory:
+    """The same normal places, for a score (whitened) and for a map (as they are).
+
+    Whitening tells pictures apart better, but spreads a defect over the places around it.
+    """
+
+    memory: PlaceMemory
+    transform: Tensor  # (d, d)
+
+    def __call__(self, maps: Tensor) -> tuple[Tensor, Tensor]:
+        """(n,) scores of pictures, and (n, h, w) distances for their maps."""
+        return place_score(self.memory.distances(maps, self.transform)), self.memory.distances(maps)
 
 
 @dataclass(frozen=True)
@@ -133,7 +147,7 @@ class NormalPlaces:
         kept = coreset(rows @ whitening(rows), BANK, generator)
         return NormalPlaces(rows, fold.repeat_interleave(len(rows) // len(train)), kept)
 
-    def memory(self, without_fold: int | None = None) -> PlaceMemory:
+    def memory(self, without_fold: int | None = None) -> WhitenedMemory:
         """What there is to compare with; without a fold, as if its pictures had not been seen.
 
         That goes for the whitening too: fitted to a picture's own places, it makes them look far
@@ -142,9 +156,8 @@ class NormalPlaces:
         seen = torch.ones_like(self.fold, dtype=torch.bool)
         if without_fold is not None:
             seen = self.fold != without_fold
-        transform = whitening(self.rows[seen])
         bank = self.rows[self.kept[seen[self.kept]]]
-        return PlaceMemory(bank @ transform, transform)
+        return WhitenedMemory(PlaceMemory(bank), whitening(self.rows[seen]))
 
 
 def spread(n: int, most: int) -> Tensor:
@@ -164,25 +177,20 @@ def place_score(distances: Tensor) -> Tensor:
     return furthest.mean(dim=1).double()
 
 
-def place_distances(memory: PlaceMemory, encoder: FrozenEncoder, images: Tensor) -> Tensor:
-    """(n, h, w) of any number of pictures, a few at a time."""
-
-    def work(chunk: Tensor) -> Tensor:
-        return memory.distances(joined(encoder.maps_chunk(chunk)))
-
-    return torch.cat(list(each_chunk(images, work)))
-
-
 def cross_fitted_places(
     normal: NormalPlaces, encoder: FrozenEncoder, train: Tensor, fold: Tensor
-) -> Tensor:
-    """(n, h, w): normal pictures' distances, each to normal places of other folds."""
-    found: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Normal pictures' scores (n,) and maps (n, h, w), each from normal places of other folds."""
+    order, scores, maps = [], [], []
     for k in range(int(fold.max()) + 1):
-        of_fold = (fold == k).nonzero()[:, 0]
-        distances = place_distances(normal.memory(without_fold=k), encoder, train[of_fold])
-        if found is None:
-            found = distances.new_empty(len(train), *distances.shape[1:])
-        found[of_fold] = distances
-    assert found is not None
-    return found
+        of_fold, memory = (fold == k).nonzero()[:, 0], normal.memory(without_fold=k)
+
+        def work(chunk: Tensor, memory: WhitenedMemory = memory) -> tuple[Tensor, Tensor]:
+            return memory(joined(encoder.maps_chunk(chunk)))
+
+        order.append(of_fold)
+        for of_chunk in each_chunk(train[of_fold], work):
+            scores.append(of_chunk[0])
+            maps.append(of_chunk[1])
+    back = torch.cat(order).argsort()
+    return torch.cat(scores)[back], torch.cat(maps)[back]

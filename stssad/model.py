@@ -265,9 +265,17 @@ class STSSAD:
     def _score(self, images: Tensor) -> Scored:
         """Pictures that were checked, a chunk at a time."""
         parts = list(each_chunk(images, self.scored_chunk))
+        place = [part.place for part in parts if part.place is not None]
         places = [part.places for part in parts if part.places is not None]
-        scores = torch.cat([part.scores for part in parts])
-        return Scored(scores, torch.cat(places) if places else None)
+        return Scored(
+            torch.cat([part.scores for part in parts]),
+            torch.cat(place) if place else None,
+            torch.cat(places) if places else None,
+        )
+
+    def place_scores(self, images: Pictures) -> Tensor | None:
+        """(n,): what a picture's strangest places alone say; None without maps."""
+        return self._score(self._read(images)).place
 
     def scored_chunk(self, images: Tensor) -> Scored:
         """A few pictures, checked and of the right size, in this thread."""

@@ -13,16 +13,20 @@ import torch
 from torch import Tensor
 
 from .detector import FrozenEncoder, Tensors
-from .local import NormalPlaces, PlaceMemory, cross_fitted_places, joined, place_score
+from .local import NormalPlaces, PlaceMemory, WhitenedMemory, cross_fitted_places, joined
 from .scoring import GaussianDensity, cross_fitted_distances, random_folds
 from .storage import with_prefix, without_prefix
 
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores (n,) in float64 and, where the encoder has maps, each place's distance (n, h, w)."""
+    """Scores (n,) in float64 and, where the encoder has maps, what the places alone say:
+
+    a score (n,), and each place's distance to the nearest normal one (n, h, w).
+    """
 
     scores: Tensor
+    place: Tensor | None = None
     places: Tensor | None = None
 
 
@@ -113,7 +117,7 @@ class CalibratedScorer:
 
     density: GaussianDensity
     whole: Scale
-    memory: PlaceMemory | None = None  # None: the encoder has no maps
+    memory: WhitenedMemory | None = None  # None: the encoder has no maps
     place: Scale | None = None
     total: Scale = Scale(0.0, 1.0)
 
@@ -125,9 +129,9 @@ class CalibratedScorer:
         if self.memory is None:
             return Scored(self.combined(self.density.distance(encoder.embed_chunk(images)), None))
         maps = encoder.maps_chunk(images)
-        places = self.memory.distances(joined(maps))
+        place, places = self.memory(joined(maps))
         whole = self.density.distance(encoder.pooled(maps))
-        return Scored(self.combined(whole, place_score(places)), places)
+        return Scored(self.combined(whole, place), place, places)
 
     def combined(self, whole: Tensor, place: Tensor | None) -> Tensor:
         """From distances (n,) of whole pictures, and of their strangest places."""
@@ -139,8 +143,7 @@ class CalibratedScorer:
     def tensors(self) -> Tensors:
         memory = {}
         if self.memory is not None:
-            assert self.memory.transform is not None
-            memory = {"bank": self.memory.bank, "transform": self.memory.transform}
+            memory = {"bank": self.memory.memory.bank, "transform": self.memory.transform}
         return {**density_tensors(self.density), **with_prefix("memory", memory)}
 
     def facts(self) -> dict[str, Any]:
@@ -172,8 +175,7 @@ def calibrate(
         return Calibrated(scorer, scorer.combined(wholes, None), None)
     generator = torch.Generator().manual_seed(seed)
     normal = NormalPlaces.of(encoder, train, fold, generator)
-    places = cross_fitted_places(normal, encoder, train, fold)
-    scores = place_score(places)
+    scores, places = cross_fitted_places(normal, encoder, train, fold)
     place = Scale.of(logs(scores))
     total = Scale.of(whole(logs(wholes)) + place(logs(scores)))
     scorer = CalibratedScorer(density, whole, normal.memory(), place, total)
@@ -198,7 +200,7 @@ def rebuilt_scorer(facts: dict[str, Any], tensors: Tensors) -> Scorer:
     return CalibratedScorer(
         density,
         Scale(**facts["whole"]),
-        PlaceMemory(**stored) if stored else None,
+        WhitenedMemory(PlaceMemory(stored["bank"]), stored["transform"]) if stored else None,
         Scale(**facts["place"]) if "place" in facts else None,
         Scale(**facts["total"]),
     )

@@ -14,7 +14,6 @@ from torch import Tensor, nn
 from stssad import STSSAD, CutDiff, Patch, ResNet18, Scar, Settings
 from stssad.augment import FAMILIES, Augmentation
 from stssad.evidence import LEAST_Z, Evidence
-from stssad.local import place_score
 from stssad.scorer import CalibratedScorer
 from stssad.scoring import GaussianDensity
 from stssad.starts import Event
@@ -256,10 +255,10 @@ def test_both_scores_count_alike(bright: tuple[STSSAD, Tensor]) -> None:
     model, pool = bright
     scorer = model.scorer_
     assert isinstance(scorer, CalibratedScorer) and scorer.place is not None
-    places = model.place_distances(pool)
+    places = model.place_scores(pool)
     assert places is not None
     whole = np.log(scorer.density.distance(model.embed(pool)).numpy())
-    place = np.log(place_score(places).numpy())
+    place = np.log(places.numpy())
     z = [
         (x - scale.center) / scale.spread
         for x, scale in ((whole, scorer.whole), (place, scorer.place))

@@ -66,8 +66,9 @@ def test_a_memory_without_a_fold_knows_nothing_of_it() -> None:
     other = rows.clone()
     other[fold == 1] = 100.0  # whatever that fold holds
     again = NormalPlaces(other, fold, kept).memory(1)
-    assert torch.equal(crossed.bank, again.bank)
-    assert len(whole.bank) == 30 and len(crossed.bank) == 20
+    assert torch.equal(crossed.memory.bank, again.memory.bank)
+    assert torch.equal(crossed.transform, again.transform)
+    assert len(whole.memory.bank) == 30 and len(crossed.memory.bank) == 20
 
 
 def test_whitened_places_are_round_but_for_the_shrinkage() -> None:
@@ -85,13 +86,15 @@ def test_a_normal_place_has_distance_zero_and_another_has_not() -> None:
     fold = torch.arange(6) % 2
     normal = NormalPlaces.of(encoder, train, fold, torch.Generator().manual_seed(0))
     memory = normal.memory()
-    own = memory.distances(place_embeddings(encoder, train))
-    crossed = cross_fitted_places(normal, encoder, train, fold)
-    assert float(own.max()) == pytest.approx(0, abs=0.02)
-    assert float(crossed.min()) > 1  # each picture's places lie in its own fold
+    score, own = memory(place_embeddings(encoder, train))
+    crossed_score, crossed = cross_fitted_places(normal, encoder, train, fold)
+    assert float(own.max()) < 0.02 * float(crossed.median())  # zero, but for rounding
+    assert float(score.max()) == pytest.approx(0, abs=0.02)
+    assert float(crossed.min()) > 0.05  # each picture's places lie in its own fold
+    assert float(crossed_score.min()) > 1
     changed = train.clone()
     changed[:, :, 40:, :24] = 0.5
-    heat = memory.distances(place_embeddings(encoder, changed))
+    heat = memory(place_embeddings(encoder, changed))[1]
     row, column = divmod(int(heat.mean(dim=0).argmax()), heat.shape[-1])
     assert row >= 5 and column <= 2  # of 8 x 8 places
 

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from ..augment import Augmentation, CutDiff, CutOut, CutPaste, Rotation
 from ..baselines import AutoEncoder, DeepSVDD, Frozen, PatchCore, RandomAugmentation
-from ..local import place_score
 from ..model import STSSAD
 from ..scoring import GaussianDensity
 from ..settings import Mode, Settings
@@ -105,10 +104,10 @@ class Ours:
         """Of the plain density, of the stretched one, of places, and of every start's density."""
         Z = self.model.embed(images)
         plain = replace(self._density, stretch=0.0)
-        places = self.model.place_distances(images)
+        places = self.model.place_scores(images)
         found = {"plain": plain.score(Z), "whole": self._density.score(Z)}
         if places is not None:
-            found["places"] = place_score(places)
+            found["places"] = places
         for k, imitation in enumerate(self.model.imitations_):
             assert imitation is not None
             found[f"start {k + 1}"] = stretched(plain, imitation, self.model.dimension_).score(Z)
