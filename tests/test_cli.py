@@ -50,15 +50,3 @@ def test_demo_finds_the_planted_patch_in_under_three_minutes(tmp_path: Path) -> 
     assert float(lines["AUC on the pool"]) >= 0.99
     assert (tmp_path / "demo" / "paper" / "report.html").is_file()
     assert done.stdout.count("start 1 ") + done.stdout.count("start 2 ") >= 2  # progress was shown
-
-
-@pytest.mark.slow
-def test_the_default_demo_finds_out_what_was_planted(tmp_path: Path) -> None:
-    """The first of its three kinds."""
-    from stssad.demo import run_kinds
-
-    found = next(run_kinds(tmp_path))
-    assert found.kind.name == "dark patch" and found.auc >= 0.99
-    assert found.model.learned_["family"] == "Patch" and found.model.learned_["amplitude"] < 0
-    assert 1 / 2.5 < found.model.learned_["area"] / found.kind.planted["area"] < 2.5
-    assert found.report.is_file()

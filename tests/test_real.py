@@ -149,7 +149,7 @@ def test_committed_results_are_of_these_pictures_and_settings(words: str) -> Non
 
 @pytest.mark.skipif(DATA is None, reason="STSSAD_DATA names no folder of real pictures")
 def test_the_default_way_does_not_fall_below_the_encoder_alone() -> None:
-    """Two of the hardest of the real tasks at hand; the committed results have all."""
+    """One of the hardest of the real tasks at hand; the committed results have all."""
     assert DATA is not None
     gained = []
     for category, defect in (
