@@ -15,6 +15,7 @@ from torch import Generator, Tensor
 
 from .detector import FrozenEncoder, in_chunks
 from .filters import gaussian_blur
+from .layout import canonical
 from .threads import in_order, workers
 
 T = TypeVar("T")
@@ -73,11 +74,15 @@ def coreset(rows: Tensor, n_kept: int, generator: Generator) -> Tensor:
 
 
 def nearest_distances(rows: Tensor, bank: Tensor) -> Tensor:
-    """(n,): from each row to the nearest of the bank's."""
+    """(n,): from each row to the nearest of the bank's.
+
+    Which is nearest is found by |y|² - 2xy; its distance is then computed from the difference,
+    since the expansion cancels where the two are close.
+    """
     squares, found = bank.square().sum(1), []
     for some in torch.split(rows, CHUNK):
-        squared = some.square().sum(1)[:, None] + squares - 2 * some @ bank.T
-        found.append(squared.min(dim=1).values.clamp_min(0).sqrt())
+        nearest = (squares - 2 * some @ bank.T).argmin(dim=1)
+        found.append(torch.linalg.vector_norm(some - bank[nearest], dim=1))
     return torch.cat(found)
 
 
@@ -157,7 +162,7 @@ class NormalPlaces:
         if without_fold is not None:
             seen = self.fold != without_fold
         bank = self.rows[self.kept[seen[self.kept]]]
-        return WhitenedMemory(PlaceMemory(bank), whitening(self.rows[seen]))
+        return WhitenedMemory(PlaceMemory(bank), canonical(whitening(self.rows[seen])))
 
 
 def spread(n: int, most: int) -> Tensor:

@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from .layout import canonical
+
 N_FOLDS = 5
 
 
@@ -37,8 +39,9 @@ class GaussianDensity:
         covariance = torch.from_numpy(ledoit_wolf(Z.numpy())[0])
         # A floor for embeddings that are constant in some dimension, far below any that are not.
         floor = 1e-10 * covariance.diagonal().mean().clamp_min(1e-10)
-        self.mean = Z.mean(dim=0)
-        self.cholesky = torch.linalg.cholesky(covariance + floor * torch.eye(len(covariance)))
+        regular = covariance + floor * torch.eye(len(covariance), dtype=covariance.dtype)
+        self.mean = canonical(Z.mean(dim=0))
+        self.cholesky = canonical(torch.linalg.cholesky(regular))
         return self
 
     @property

@@ -13,6 +13,8 @@ from typing import Any, TextIO
 import torch
 from torch import Tensor
 
+from .layout import canonical
+
 
 @contextmanager
 def aside(path: Path) -> Iterator[Path]:
@@ -66,7 +68,7 @@ def write_tensors(
 def read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors.torch import load_file
 
-    return load_file(path)
+    return {name: canonical(tensor) for name, tensor in load_file(path).items()}
 
 
 def read_tensors_and_facts(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -74,7 +76,7 @@ def read_tensors_and_facts(path: Path) -> tuple[dict[str, Tensor], dict[str, Any
     from safetensors import safe_open
 
     with safe_open(path, "pt") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}
+        tensors = {name: canonical(file.get_tensor(name)) for name in file.keys()}
         return tensors, json.loads(file.metadata()["facts"])
 
 
