@@ -177,6 +177,6 @@ class FrozenEncoder:
 
 
 def as_floats(images: Tensor, device: torch.device) -> Tensor:
-    """Pictures as float in [0, 1] on the device; they are stored as uint8 where they were so."""
-    images = images.to(device)
-    return images.float() / 255 if images.dtype == torch.uint8 else images
+    """Pictures as torch's default float in [0, 1]; they are stored as uint8 where they were so."""
+    floats = images.to(device, torch.get_default_dtype())
+    return floats / 255 if images.dtype == torch.uint8 else floats

@@ -95,7 +95,7 @@ def whitening(rows: Tensor) -> Tensor:
     values, vectors = torch.linalg.eigh(torch.cov(rows.T.double()))
     mean = values.mean().clamp_min(1e-12)
     mixed = (1 - SHRINKAGE) * values.clamp_min(0) + SHRINKAGE * mean
-    matrix: Tensor = (vectors / mixed.sqrt()).float()
+    matrix: Tensor = (vectors / mixed.sqrt()).to(rows.dtype)
     return matrix
 
 

@@ -72,12 +72,11 @@ Progress = Callable[[TunerState], None]
 
 
 def initial_state(
-    detector: Detector, initial_a: Tensor, seed: int, is_frozen: bool = False,
-    dtype: torch.dtype = torch.float32,
-) -> TunerState:  # fmt: skip
+    detector: Detector, initial_a: Tensor, seed: int, is_frozen: bool = False
+) -> TunerState:
     """Before any training; where there will be none, θ needs no momentum."""
     theta, buffers = detector.initial_state(seed)
-    a = initial_a.detach().to(detector.device, dtype)
+    a = initial_a.detach().to(detector.device, torch.get_default_dtype())
     return TunerState(
         theta=theta,
         buffers=buffers,
