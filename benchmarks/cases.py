@@ -1,4 +1,4 @@
-"""One iteration of Algorithm 1 in several forms, on the same pictures, weights and draws.
+"""One iteration of Algorithm 1 in several forms, on the same images, weights and draws.
 
 ours:   the tuner's own: exact, finite_difference or first_order
 naive:  the graph kept through the θ step and the whole of L_val, as the equations are printed
@@ -7,20 +7,28 @@ higher, torchopt: the same step written with those libraries
     python benchmarks/cases.py FORM N_POOL SIZE WIDTH [CHUNK]    runs one, for its memory
 """
 
+import copy
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.autograd import grad
 
 from stssad import CutDiff, ResNet18, Settings
-from stssad.detector import Detector, as_floats
-from stssad.hypergradient import TrainBatch, ValSample, hypergradient
+from stssad.encoders.detector import Detector
 from stssad.settings import Mode
-from stssad.tuner import TunerState, draw_sample, draw_train_batch, initial_state, train_step
-from stssad.val_loss import mean_distance_loss
+from stssad.tuning.hypergradient import hypergradient
+from stssad.tuning.problem import (
+    TrainBatch,
+    TuningProblem,
+    ValSample,
+    draw_sample,
+    draw_train_batch,
+)
+from stssad.tuning.tuner import TunerState, initial_state, train_step
+from stssad.tuning.val_loss import mean_distance_loss
 
 ALPHA = 0.03
 
@@ -29,9 +37,8 @@ ALPHA = 0.03
 class Case:
     """Everything that an iteration needs."""
 
-    detector: Detector
+    problem: TuningProblem
     state: TunerState
-    settings: Settings
     batch: TrainBatch
     sample: ValSample
 
@@ -40,47 +47,43 @@ def make_case(
     n_pool: int, size: int, width: int, n_train: int = 256, n_augmented: int = 256, chunk: int = 64
 ) -> Case:
     settings = Settings(
-        image_size=size, width=width, val_train_samples=n_train, val_augmented_samples=n_augmented,
-        chunk_size=chunk,
+        image_size=size, width=width, theta_step_size=ALPHA, val_train_samples=n_train,
+        val_augmented_samples=n_augmented, chunk_size=chunk,
     )  # fmt: skip
     generator = torch.Generator().manual_seed(0)
     train, pool = (
         torch.randint(0, 256, (n, 3, size, size), dtype=torch.uint8, generator=generator)
         for n in (n_train, n_pool)
     )
-    detector = Detector(ResNet18(width), size)
-    state = initial_state(detector, CutDiff().initial_values()[2], seed=0)
-    index = torch.arange(settings.batch_size)
-    batch = draw_train_batch(train, index, CutDiff(), settings, state, detector)
-    sample = draw_sample(train, pool, CutDiff(), settings, state.generator, detector.device)
-    return Case(detector, state, settings, batch, sample)
+    detector, augmentation = Detector(ResNet18(width), size), CutDiff()
+    problem = TuningProblem(detector, augmentation, mean_distance_loss, train, pool, settings)
+    state = initial_state(problem, augmentation.initial_values()[2], seed=0)
+    batch = draw_train_batch(problem, torch.arange(settings.batch_size), state.generator)
+    return Case(problem, state, batch, draw_sample(problem, state.generator))
 
 
 def ours(case: Case, mode: Mode = "exact") -> Tensor:
-    """A θ update and the hypergradient, as the tuner makes them; the state moves on."""
-    theta, state = case.state.theta, case.state
-    train_step(case.detector, state, case.batch, CutDiff(), case.settings, ALPHA)
-    return hypergradient(
-        case.detector, theta, state.theta, state.buffers, state.a, case.batch,
-        case.sample, CutDiff(), mean_distance_loss, ALPHA, mode, case.settings.chunk_size,
-    ).total  # fmt: skip
+    """A θ update and the hypergradient, as the tuner makes them."""
+    problem = replace(case.problem, settings=replace(case.problem.settings, hypergradient=mode))
+    state = replace(case.state)  # the step moves a copy on: α stays the first of its schedule
+    step = train_step(problem, state, case.batch)
+    return hypergradient(problem, step, state.a, case.sample).total
 
 
 def embedded(case: Case, embed: Callable[[Tensor], Tensor], a: Tensor) -> list[Tensor]:
     """Z_trn, Z_aug, Z_val, each at once."""
-    device = case.detector.device
-    train, sources, pool = (
-        as_floats(x, device) for x in (case.sample.train, case.sample.sources, case.sample.pool)
-    )
-    return [embed(x) for x in (train, CutDiff()(sources, a, case.sample.noise), pool)]
+    problem, sample = case.problem, case.sample
+    augmented = problem.augment(sample.sources, a, sample.noise)
+    sets = (problem.floats(sample.train), augmented, problem.floats(sample.pool))
+    return [embed(x) for x in sets]
 
 
 def naive(case: Case) -> Tensor:
     """θ' with its graph, L_val with its graph, one backward pass through everything."""
-    s, state, detector = case.settings, case.state, case.detector
+    s, state, detector = case.problem.settings, case.state, case.problem.detector
     a = state.a.clone().requires_grad_()
     theta = {k: p.detach().requires_grad_() for k, p in state.theta.items()}
-    augmented = CutDiff()(case.batch.sources, a, case.batch.noise)
+    augmented = case.problem.augmentation(case.batch.sources, a, case.batch.noise)
     loss, buffers = detector.training_loss(theta, state.buffers, case.batch.normal, augmented)
     g = grad(loss, list(theta.values()), create_graph=True)
     moved = {
@@ -93,13 +96,13 @@ def naive(case: Case) -> Tensor:
 
 
 def module_of(case: Case) -> torch.nn.Module:
-    network = Detector(ResNet18(case.settings.width), case.settings.image_size).network
+    network = copy.deepcopy(case.problem.detector.network)
     network.load_state_dict({**case.state.theta, **case.state.buffers})
     return network
 
 
 def training_loss_of(case: Case, network: Callable[[Tensor], Tensor], a: Tensor) -> Tensor:
-    augmented = CutDiff()(case.batch.sources, a, case.batch.noise)
+    augmented = case.problem.augmentation(case.batch.sources, a, case.batch.noise)
     n = len(case.batch.normal)
     targets = torch.cat([torch.zeros(n), torch.ones(len(augmented))]).long()
     logits = network(torch.cat([case.batch.normal, augmented]))
@@ -107,7 +110,7 @@ def training_loss_of(case: Case, network: Callable[[Tensor], Tensor], a: Tensor)
 
 
 def sgd_of(case: Case, network: torch.nn.Module) -> torch.optim.SGD:
-    s = case.settings
+    s = case.problem.settings
     return torch.optim.SGD(
         network.parameters(), lr=ALPHA, momentum=s.momentum, weight_decay=s.weight_decay
     )
@@ -120,21 +123,21 @@ def with_higher(case: Case) -> Tensor:
     with higher.innerloop_ctx(network, sgd_of(case, network)) as (functional, optimizer):
         optimizer.step(training_loss_of(case, functional, a))
         functional.eval()
-        Z = embedded(case, lambda x: functional(x, embed=True), a)
+        Z = embedded(case, lambda x: functional(x, only_embed=True), a)
         return grad(mean_distance_loss(*Z), a)[0]
 
 
 def with_torchopt(case: Case) -> Tensor:
     import torchopt
 
-    s = case.settings
+    s = case.problem.settings
     network, a = module_of(case).train(), case.state.a.clone().requires_grad_()
     optimizer = torchopt.MetaSGD(
         network, lr=ALPHA, momentum=s.momentum, weight_decay=s.weight_decay
     )
     optimizer.step(training_loss_of(case, network, a))
     network.eval()
-    Z = embedded(case, lambda x: network(x, embed=True), a)
+    Z = embedded(case, lambda x: network(x, only_embed=True), a)
     return grad(mean_distance_loss(*Z), a)[0]
 
 

@@ -1,4 +1,4 @@
-"""The paper's running-time figure: time of each step against layers and against pictures.
+"""The paper's running-time figure: time of each step against layers and against images.
 
     python benchmarks/complexity.py [--runs 100]
 
@@ -12,36 +12,40 @@ import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from measure import seconds
 from torch.autograd import grad
 
-from stssad import MLP, CutDiff
-from stssad.detector import Detector
-from stssad.hypergradient import TrainBatch, ValSample, hypergradient
-from stssad.val_loss import mean_distance_loss
+from stssad import MLP, CutDiff, Settings
+from stssad.encoders.detector import Detector
+from stssad.tuning.hypergradient import hypergradient
+from stssad.tuning.problem import ThetaStep, TrainBatch, TuningProblem, ValSample
+from stssad.tuning.val_loss import mean_distance_loss
 
 LAYERS = (8, 16, 32, 64, 128)
-PICTURES = (128, 256, 512, 1024, 2048)
-SIZE, WIDTH, BATCH = 16, 128, 32
+IMAGES = (128, 256, 512, 1024, 2048)
+SIZE, WIDTH, BATCH, ALPHA = 16, 128, 32, 0.03
 RESULTS = Path(__file__).parent.parent / "results" / "complexity.json"
 
 
-def step_times(n_layers: int, n_pictures: int) -> list[float]:
-    """Seconds of the four steps, once, with n_pictures in each of the three sets."""
-    detector = Detector(MLP(SIZE, n_layers, WIDTH), SIZE)
+def step_times(n_layers: int, n_images: int) -> list[float]:
+    """Seconds of the four steps, once, with n_images in each of the three sets."""
+    images, noise = torch.rand(n_images, 3, SIZE, SIZE), torch.rand(n_images, 2)
+    detector, augmentation = Detector(MLP(SIZE, n_layers, WIDTH), SIZE), CutDiff()
+    settings = Settings(image_size=SIZE, chunk_size=256)
+    problem = TuningProblem(detector, augmentation, mean_distance_loss, images, images, settings)
     theta, buffers = detector.initial_state(seed=0)
-    a = CutDiff().initial_values()[2]
-    images, noise = torch.rand(n_pictures, 3, SIZE, SIZE), torch.rand(n_pictures, 2)
+    a = augmentation.initial_values()[2]
     batch = TrainBatch(images[:BATCH], images[:BATCH], noise[:BATCH])
     sample = ValSample(images, images, noise, images)
     leaves = {name: p.requires_grad_() for name, p in theta.items()}
-    made = {}
+    made: dict[str, Any] = {}
 
     def forward() -> None:
-        augmented = CutDiff()(batch.sources, a, batch.noise)
+        augmented = augmentation(batch.sources, a, batch.noise)
         made["loss"], made["buffers"] = detector.training_loss(
             leaves, buffers, batch.normal, augmented
         )
@@ -51,16 +55,14 @@ def step_times(n_layers: int, n_pictures: int) -> list[float]:
 
     def embed() -> None:
         with torch.no_grad():
-            sets = (images, CutDiff()(images, a, noise), images)
+            sets = (images, augmentation(images, a, noise), images)
             Z = [detector.embed(theta, made["buffers"], x) for x in sets]
             mean_distance_loss(*Z)
 
     def tune() -> None:
-        moved = {k: p - 0.03 * g for (k, p), g in zip(theta.items(), made["g"], strict=True)}
-        hypergradient(
-            detector, theta, moved, made["buffers"], a, batch, sample, CutDiff(),
-            mean_distance_loss, 0.03, chunk_size=256,
-        )  # fmt: skip
+        moved = {k: p - ALPHA * g for (k, p), g in zip(theta.items(), made["g"], strict=True)}
+        step = ThetaStep(theta, moved, made["buffers"], batch, ALPHA, loss=0.0)
+        hypergradient(problem, step, a, sample)
 
     one, two, three = seconds(forward), seconds(backward), seconds(embed)
     return [one, two, three, max(seconds(tune) - three, 0.0)]  # which embeds once more by itself
@@ -101,11 +103,11 @@ def main() -> None:
         f"MLP of width {WIDTH} on {SIZE} px, mini-batch {BATCH}+{BATCH}, one thread, {runs} runs\n"
     )
     layers = measured([(n, 256) for n in LAYERS], runs)
-    pictures = measured([(8, n) for n in PICTURES], runs)
+    images = measured([(8, n) for n in IMAGES], runs)
     content = {
         "runs": runs,
         "layers": {"at": LAYERS, **layers, "exponents": show("layers", LAYERS, layers)},
-        "pictures": {"at": PICTURES, **pictures, "exponents": show("pictures", PICTURES, pictures)},
+        "images": {"at": IMAGES, **images, "exponents": show("images", IMAGES, images)},
     }
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(content, indent=1) + "\n")

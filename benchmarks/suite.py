@@ -26,13 +26,16 @@ from measure import Ratio, peak_memory, ratio_of, seconds, time_ratio
 from PIL import Image
 
 from stssad import STSSAD, CutDiff, ResNet18, Settings
-from stssad.detector import Detector
-from stssad.images import decoded, find_pictures, read_picture
-from stssad.runs import environment
-from stssad.scores import score_files, write_rows
+from stssad.encoders.detector import Detector
+from stssad.images import decoded, find_images, read_image
+from stssad.predictions import score_files, write_predictions
+from stssad.run import environment
 from stssad.testbeds.synthetic import planted_patch, texture_crops
+from stssad.testbeds.task import Task
 from stssad.threads import torch_threads
-from stssad.tuner import initial_state, warm_start
+from stssad.tuning.problem import TuningProblem
+from stssad.tuning.tuner import TunerState, initial_state, warm_start
+from stssad.tuning.val_loss import mean_distance_loss
 
 RESULTS = Path(__file__).with_name("results.json")
 PAPER = {"n_pool": 117, "size": 128, "width": 64}  # 32+32, 256/256/117
@@ -89,49 +92,55 @@ def time_growth_8x() -> dict[str, Any]:
 def parallel_starts_speedup() -> dict[str, Any]:
     task = planted_patch(0.04, texture="grass")
     settings = Settings.quick(warm_start_epochs=10, max_iterations=15, smoothing=5)
-
-    of_a_start: dict[int, list[float]] = {1: [], 2: []}  # seconds, by threads
+    of_a_restart: dict[int, list[float]] = {1: [], 2: []}  # seconds, by threads
 
     def fit(jobs: int, threads: int) -> None:
-        model = STSSAD(settings=replace(settings, threads=threads), jobs=jobs)
+        model = STSSAD("paper", settings=replace(settings, threads=threads), jobs=jobs)
         model.fit(task.train, task.pool)
-        of_a_start[threads] += [c.seconds for c in model.candidates_]
+        of_a_restart[threads] += [c.seconds for c in model.candidates_]
 
     ratio = time_ratio(lambda: fit(1, 2), lambda: fit(2, 1), repeats=3)
-    facts = plain(ratio, "preset quick, 10 warm-start epochs, 15 iterations, four starts")
-    one, two = (statistics.median(of_a_start[threads]) for threads in (1, 2))
-    return {**facts, "seconds_of_a_start_with_one_thread": one, "with_two_threads": two}
+    facts = plain(ratio, "preset quick, 10 warm-start epochs, 15 iterations, four restarts")
+    one, two = (statistics.median(of_a_restart[threads]) for threads in (1, 2))
+    return {**facts, "seconds_of_a_restart_with_one_thread": one, "with_two_threads": two}
 
 
 def our_fit() -> tuple[float, float, float]:
-    """Seconds, learned area and AUC of a fit with the defaults, two jobs, on a planted 0.04."""
+    """Seconds, learned area and AUROC of a fit at preset quick, two jobs, on a planted 0.04."""
     task = planted_patch(0.04, texture="grass")
     began = time.perf_counter()
-    model = STSSAD(settings=Settings.quick(), jobs=2).fit(task.train, task.pool)
+    model = STSSAD("paper", settings=Settings.quick(), jobs=2).fit(task.train, task.pool)
     took = time.perf_counter() - began
     return took, model.learned_["area"], task.auc(model.decision_function(task.test))
 
 
 def paper_fit(quick: Settings) -> tuple[float, float]:
-    """Learned area and AUC of the paper's loop: by our step, whose result is that of the naive."""
+    """Learned area and AUROC of the paper's loop: by our step, which equals the naive one."""
     settings = Settings(image_size=quick.image_size, width=quick.width, chunk_size=1024)
     task = planted_patch(0.04, texture="grass")
-    model = STSSAD(settings=settings, jobs=2).fit(task.train, task.pool)
+    model = STSSAD("paper", settings=settings, jobs=2).fit(task.train, task.pool)
     return model.learned_["area"], task.auc(model.decision_function(task.test))
 
 
+def untrained(task: Task, settings: Settings, seed: int = 0) -> tuple[TuningProblem, TunerState]:
+    """One restart before its warm start."""
+    detector, augmentation = Detector(ResNet18(settings.width), settings.image_size), CutDiff()
+    problem = TuningProblem(
+        detector, augmentation, mean_distance_loss, task.train, task.pool, settings
+    )
+    return problem, initial_state(problem, augmentation.initial_values()[2], seed)
+
+
 def fit_vs_paper_loop_time() -> dict[str, Any]:
-    """Against four starts one by one, each 20 epochs and 500 naive iterations at 256/256/all."""
+    """Against four restarts one by one, each 20 epochs and 500 naive iterations at 256/256/all."""
     took, area, auc = our_fit()
     quick, task = Settings.quick(), planted_patch(0.04, texture="grass", n_train=256)
     loop_area, loop_auc = paper_fit(quick)
     case = make_case(128, quick.image_size, quick.width)
     naive(case)
     per_iteration = sorted(seconds(lambda: naive(case)) for _ in range(5))[2]
-    paper = replace(quick, warm_start_epochs=1, threads=2)
-    detector = Detector(ResNet18(quick.width), quick.image_size)
-    state = initial_state(detector, CutDiff().initial_values()[2], seed=0)
-    epoch = seconds(lambda: warm_start(detector, CutDiff(), task.train, state, paper))
+    problem, state = untrained(task, replace(quick, warm_start_epochs=1))
+    epoch = seconds(lambda: warm_start(problem, state))
     loop = 4 * (20 * epoch + 500 * per_iteration)
     facts = plain(ratio_of([(took, loop)]), "64 px, width 16; the loop's time is multiplied out")
     note = {"seconds_per_naive_iteration": per_iteration, "seconds_per_epoch": epoch}
@@ -140,18 +149,16 @@ def fit_vs_paper_loop_time() -> dict[str, Any]:
 
 
 def grid_model(seed: int) -> None:
-    """As many θ updates as one of our starts makes: 40 epochs, and 60 more."""
+    """As many θ updates as one of our restarts makes: 40 epochs, and 60 more."""
     task, settings = planted_patch(0.04, texture="grass", n_train=192, seed=seed), Settings.quick()
     extra = settings.max_iterations / (192 / settings.batch_size)
     settings = replace(settings, warm_start_epochs=settings.warm_start_epochs + round(extra))
     with torch_threads(1):
-        detector = Detector(ResNet18(settings.width), settings.image_size)
-        state = initial_state(detector, CutDiff().initial_values()[2], seed)
-        warm_start(detector, CutDiff(), task.train, state, settings)
+        warm_start(*untrained(task, settings, seed))
 
 
 def tuning_vs_grid_time() -> dict[str, Any]:
-    """Two models of the grid at a time, as two of our starts run at a time."""
+    """Two models of the grid at a time, as two of our restarts run at a time."""
     took, _, _ = our_fit()
     parallel = Parallel(n_jobs=2)
     two_models = seconds(lambda: parallel(delayed(grid_model)(seed) for seed in range(2)))
@@ -163,15 +170,15 @@ def score_throughput_ratio() -> dict[str, Any]:
     """(bare network + bare decoding) / from a folder to scores.csv, in one process."""
     settings = Settings.quick(warm_start_epochs=1, max_iterations=1, smoothing=1)
     task = planted_patch(0.04, texture="grass", n_train=40)
-    model = STSSAD(CutDiff(areas=[0.01]), settings=settings).fit(task.train, task.pool)
+    model = STSSAD("paper", CutDiff(areas=[0.01]), settings=settings).fit(task.train, task.pool)
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "pictures"
+        folder = Path(name) / "images"
         folder.mkdir()
         crops = texture_crops("grass", 1500, 256, torch.Generator().manual_seed(0), crop=256)
         for i, crop in enumerate(crops):
             pixels = (crop.permute(1, 2, 0) * 255).to(torch.uint8).numpy()
             Image.fromarray(pixels).save(folder / f"{i}.png")
-        paths = find_pictures(folder)
+        paths = find_images(folder)
         tensors = torch.randint(0, 256, (len(paths), 3, 64, 64), dtype=torch.uint8)
 
         def network() -> None:
@@ -179,11 +186,11 @@ def score_throughput_ratio() -> dict[str, Any]:
 
         def decoding() -> None:
             with ThreadPoolExecutor(os.cpu_count()) as pool:
-                list(pool.map(lambda path: read_picture(path, model.reading_), paths))
+                list(pool.map(lambda path: read_image(path, model.reading_), paths))
 
         def everything() -> None:
             with open(Path(name) / "scores.csv", "w") as file:
-                write_rows(score_files(model, find_pictures(folder), None), file, "csv")
+                write_predictions(score_files(model, find_images(folder), None), file, "csv")
 
         list(decoded(paths[:50], model.reading_))
         pairs = []

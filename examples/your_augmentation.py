@@ -15,7 +15,7 @@ from stssad.testbeds.synthetic import texture_crops
 
 
 class BrightLine:
-    """Adds a soft bright line across the picture, at a random height."""
+    """Adds a soft bright line across the image, at a random height."""
 
     names = ("log_thickness",)  # `a` is unconstrained, so a positive number is kept as a logarithm
     noun = "a bright line"
@@ -27,7 +27,7 @@ class BrightLine:
         return math.log(0.01) + torch.rand(1, generator=generator) * math.log(30)
 
     def draw(self, n: int, generator: Generator) -> Tensor:
-        return torch.rand(n, 1, generator=generator)  # the height of each picture's line
+        return torch.rand(n, 1, generator=generator)  # the height of each image's line
 
     def __call__(self, images: Tensor, a: Tensor, noise: Tensor) -> Tensor:
         m = images.shape[-1]
@@ -46,13 +46,13 @@ def main() -> None:
     pool = texture_crops("brick", 128, 64, generator)
     a = torch.tensor([math.log(planted)])
     pool[:64] = line(pool[:64], a, line.draw(64, generator))
-    model = STSSAD(line, jobs=2).fit(train, pool)
+    model = STSSAD(augmentation=line, jobs=2).fit(train, pool)
     for c in model.candidates_:
         print(f"from {c.initial['thickness']:.3f} to {c.learned['thickness']:.3f}")
     print(f"planted thickness {planted}, learned {model.learned_['thickness']:.3f}")
     scores = model.decision_scores_
     above = (scores[:64, None] > scores[None, 64:]).mean()
-    print(f"AUC {above:.3f}; {model.contamination_.in_words()}")
+    print(f"AUROC {above:.3f}; {model.contamination_.in_words()}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""stssad finds anomalous pictures without any labels, and tunes itself to the kind of anomaly.
+"""stssad finds anomalous images without any labels, and tunes itself to the kind of anomaly.
 
     from stssad import STSSAD
-    model = STSSAD().fit(normal_pictures, unlabeled_pictures)
-    scores = model.decision_function(new_pictures)      # larger = more anomalous
+    model = STSSAD().fit(normal_images, unlabeled_images)
+    scores = model.decision_function(new_images)      # larger = more anomalous
 
 The public names are imported when they are first used, so that `stssad --help` need not wait for
 torch.
@@ -11,64 +11,58 @@ torch.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .registry import AUGMENTATIONS, ENCODERS, PARTS, VAL_LOSSES
 from .version import __version__
 
 if TYPE_CHECKING:
-    from .augment import (
-        Augmentation,
-        Blur,
-        CutDiff,
-        CutOut,
-        CutPaste,
-        Patch,
-        Rotation,
-        Scar,
-        Stain,
-        Warp,
-    )
-    from .candidate import Candidate
-    from .encoders import MLP, EfficientNetLite0, ResNet18
-    from .model import STSSAD
-    from .settings import Settings
+    from .augment import Augmentation as Augmentation
+    from .augment.blur import Blur as Blur
+    from .augment.cutdiff import CutDiff as CutDiff
+    from .augment.cutdiff import cutdiff as cutdiff
+    from .augment.cutout import CutOut as CutOut
+    from .augment.cutpaste import CutPaste as CutPaste
+    from .augment.patch import Patch as Patch
+    from .augment.rotation import Rotation as Rotation
+    from .augment.rotation import rotate as rotate
+    from .augment.scratch import Scratch as Scratch
+    from .augment.stain import Stain as Stain
+    from .augment.warp import Warp as Warp
+    from .encoders.efficientnet_lite import EfficientNetLite0 as EfficientNetLite0
+    from .encoders.encoder import Encoder as Encoder
+    from .encoders.mlp import MLP as MLP
+    from .encoders.resnet import ResNet18 as ResNet18
+    from .model import STSSAD as STSSAD
+    from .run import Run as Run
+    from .scoring.gaussian import GaussianDensity as GaussianDensity
+    from .scoring.gaussian import ImageGaussian as ImageGaussian
+    from .scoring.memory_bank import MemoryBank as MemoryBank
+    from .settings import PretrainedSettings as PretrainedSettings
+    from .settings import Settings as Settings
+    from .tuning.hypergradient import hypergradient as hypergradient
+    from .tuning.shift_alignment import shift_alignment as shift_alignment
+    from .tuning.val_loss import mean_distance_loss as mean_distance_loss
+    from .tuning.val_loss import mmd_loss as mmd_loss
+    from .tuning.val_loss import total_distance_normalize as total_distance_normalize
 
 _HOMES = {
+    **AUGMENTATIONS.homes,
+    **ENCODERS.homes,
+    **PARTS.homes,
+    **VAL_LOSSES.homes,
     "Augmentation": "augment",
-    "Blur": "augment",
-    "Candidate": "candidate",
-    "CutDiff": "augment",
-    "CutOut": "augment",
-    "CutPaste": "augment",
-    "EfficientNetLite0": "encoders",
-    "MLP": "encoders",
-    "Patch": "augment",
-    "ResNet18": "encoders",
-    "Rotation": "augment",
+    "Encoder": "encoders.encoder",
+    "GaussianDensity": "scoring.gaussian",
+    "PretrainedSettings": "settings",
+    "Run": "run",
     "STSSAD": "model",
-    "Scar": "augment",
     "Settings": "settings",
-    "Stain": "augment",
-    "Warp": "augment",
+    "cutdiff": "augment.cutdiff",
+    "hypergradient": "tuning.hypergradient",
+    "rotate": "augment.rotation",
+    "total_distance_normalize": "tuning.val_loss",
 }
 
-__all__ = [
-    "MLP",
-    "STSSAD",
-    "Augmentation",
-    "Blur",
-    "Candidate",
-    "CutDiff",
-    "CutOut",
-    "CutPaste",
-    "EfficientNetLite0",
-    "Patch",
-    "ResNet18",
-    "Rotation",
-    "Scar",
-    "Settings",
-    "Stain",
-    "Warp",
-    "__version__",
-]
+__all__ = ["__version__", *sorted(_HOMES)]
 
 
 def __getattr__(name: str) -> Any:

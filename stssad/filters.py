@@ -1,4 +1,4 @@
-"""Filters over pictures and maps."""
+"""Filters over images and maps."""
 
 import math
 

@@ -1,6 +1,6 @@
-"""Pictures in, tensors out: the one place that opens a picture file.
+"""Images in, tensors out: the one place that opens an image file.
 
-Pictures are (n, 3, m, m): uint8 where they come from files or uint8 arrays (a quarter of the
+Images are (n, 3, m, m): uint8 where they come from files or uint8 arrays (a quarter of the
 memory), float in [0, 1] otherwise.
 """
 
@@ -24,15 +24,16 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 PathLike = str | os.PathLike[str]
-# Tensors and arrays of pictures, a folder, or a list of files or of single pictures.
-Pictures = Tensor | npt.NDArray[np.generic] | PathLike | Sequence[PathLike] | Sequence[Tensor]
+# Tensors and arrays of images, a folder, or a list of files or of single images.
+Images = Tensor | npt.NDArray[np.generic] | PathLike | Sequence[PathLike] | Sequence[Tensor]
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"})
-LOOK_AHEAD = 128  # pictures decoded before they are needed
+PILLOW = r"PIL\."  # modules whose warnings are silenced
+LOOK_AHEAD = 128  # images decoded before they are needed
 
 
 class UnreadableError(ValueError):
-    """A file that is no picture, or a damaged one."""
+    """A file that is no image, or a damaged one."""
 
     def __init__(self, path: Path, why: str) -> None:
         super().__init__(f"cannot read {str(path)!r}: {why}; repair or remove it")
@@ -43,28 +44,32 @@ class MissingError(UnreadableError, FileNotFoundError):
     """A file that isn't there."""
 
     def __str__(self) -> str:
-        return f"no such picture: {str(self.path)!r}; check the path"
+        return f"no such image: {str(self.path)!r}; check the path"
 
 
-def as_images(source: Pictures, reading: Reading, what: str, strict: bool = True) -> Tensor:
-    """Pictures from wherever they come, checked; `what` names them in errors.
+def as_images(source: Images, reading: Reading, what: str, strict: bool = True) -> Tensor:
+    """Images from wherever they come, checked; `what` names them in errors.
 
     Unless strict, files that can't be read are left out with a warning.
     """
-    on_unreadable = None if strict else _warn
     if isinstance(source, str | os.PathLike):
-        return read_pictures(find_pictures(Path(source)), reading, on_unreadable)[0]
+        return from_files(find_images(Path(source)), reading, strict)
     if isinstance(source, Tensor | np.ndarray):
         return checked(channels_first(as_tensor(source), what), what)
     sources = list(source)
     if sources and all(isinstance(item, str | os.PathLike) for item in sources):
-        paths = [Path(str(item)) for item in sources]
-        return read_pictures(paths, reading, on_unreadable)[0]
+        return from_files([Path(str(item)) for item in sources], reading, strict)
     return checked(channels_first(stacked([as_tensor(item) for item in sources], what), what), what)
 
 
-def _warn(error: UnreadableError) -> None:
-    warnings.warn(str(error), stacklevel=2)
+def from_files(paths: Sequence[Path], reading: Reading, strict: bool) -> Tensor:
+    """Images of files; unless strict, a warning names each that can't be read."""
+    unreadable: list[UnreadableError] = []
+    try:
+        return read_images(paths, reading, None if strict else unreadable.append)[0]
+    finally:
+        for error in unreadable:
+            warnings.warn(str(error), stacklevel=4)
 
 
 def as_tensor(source: object) -> Tensor:
@@ -73,32 +78,35 @@ def as_tensor(source: object) -> Tensor:
     if isinstance(source, np.ndarray) and source.dtype.kind in "fiub":
         return torch.from_numpy(np.ascontiguousarray(source))
     raise TypeError(
-        f"pictures must be tensors, numpy arrays or paths, got {type(source).__name__}; "
-        "pass a tensor (n, 3, m, m), a uint8 array (n, m, m, 3), a folder or a list of paths"
+        f"images must be tensors, numpy arrays or paths, got {type(source).__name__}; "
+        "pass a tensor (n, 3, m, m), a uint8 array (n, m, m, 3) or (n, m, m), a folder or a list of "
+        "paths"
     )
 
 
-def stacked(pictures: list[Tensor], what: str) -> Tensor:
-    """One tensor from single pictures, which must be of one size."""
-    if not pictures:
-        raise ValueError(f"{what} holds no pictures; pass at least one")
-    shapes = sorted({tuple(p.shape) for p in pictures})
+def stacked(images: list[Tensor], what: str) -> Tensor:
+    """One tensor from single images, which must be of one size."""
+    if not images:
+        raise ValueError(f"{what} holds no images; pass at least one")
+    shapes = sorted({tuple(p.shape) for p in images})
     if len(shapes) > 1:
         raise ValueError(
-            f"all pictures of {what} must have one size, got {shapes[0]} and {shapes[1]}; "
+            f"all images of {what} must have one size, got {shapes[0]} and {shapes[1]}; "
             "resize them, or pass a folder or a list of paths, which are resized for you"
         )
-    return torch.stack(pictures)
+    return torch.stack(images)
 
 
 def channels_first(images: Tensor, what: str) -> Tensor:
-    """(n, 3, m, m) from that or from (n, m, m, 3)."""
+    """(n, 3, m, m) from that, from (n, m, m, 3), or from grey images (n, m, m)."""
+    if images.ndim == 3:
+        images = images[:, None].expand(-1, 3, -1, -1)
     if images.ndim == 4 and images.shape[1] != 3 and images.shape[3] == 3:
         images = images.permute(0, 3, 1, 2)
     if images.ndim != 4 or images.shape[1] != 3 or images.shape[2] != images.shape[3]:
         raise ValueError(
-            f"{what} must be square colour pictures of shape (n, 3, m, m) or (n, m, m, 3), "
-            f"got shape {tuple(images.shape)}; crop or pad them, and repeat a grey channel 3 times"
+            f"{what} must be square images of shape (n, 3, m, m), (n, m, m, 3) or, grey, "
+            f"(n, m, m), got shape {tuple(images.shape)}; crop or pad them"
         )
     return images.contiguous()
 
@@ -106,7 +114,7 @@ def channels_first(images: Tensor, what: str) -> Tensor:
 def checked(images: Tensor, what: str) -> Tensor:
     """uint8, or float32 within [0, 1]."""
     if len(images) == 0:
-        raise ValueError(f"{what} holds no pictures; pass at least one")
+        raise ValueError(f"{what} holds no images; pass at least one")
     if images.dtype == torch.uint8:
         return images
     if not images.is_floating_point():
@@ -117,7 +125,7 @@ def checked(images: Tensor, what: str) -> Tensor:
     broken = int((~torch.isfinite(images)).flatten(1).any(dim=1).sum())
     if broken:
         raise ValueError(
-            f"{what} holds NaN or infinite values in {broken} of {len(images)} pictures; "
+            f"{what} holds NaN or infinite values in {broken} of {len(images)} images; "
             "remove or repair them"
         )
     low, high = float(images.min()), float(images.max())
@@ -127,8 +135,8 @@ def checked(images: Tensor, what: str) -> Tensor:
     return images.float()
 
 
-def find_pictures(folder: Path) -> list[Path]:
-    """All picture files below a folder, in a stable order, without hidden files and folders."""
+def find_images(folder: Path) -> list[Path]:
+    """All image files below a folder, in a stable order, without hidden files and folders."""
     if not folder.exists():
         raise FileNotFoundError(f"no such folder: {str(folder)!r}; check the path")
     if not folder.is_dir():
@@ -145,12 +153,12 @@ def find_pictures(folder: Path) -> list[Path]:
     if not found:
         endings = " ".join(sorted(SUFFIXES))
         raise ValueError(
-            f"no pictures in {str(folder)!r}; it is searched, with its subfolders, for {endings}"
+            f"no images in {str(folder)!r}; it is searched, with its subfolders, for {endings}"
         )
     return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
 
 
-def read_pictures(
+def read_images(
     paths: Sequence[Path],
     reading: Reading,
     on_unreadable: Callable[[UnreadableError], None] | None = None,
@@ -159,53 +167,62 @@ def read_pictures(
 
     A file that can't be read is handed to `on_unreadable`, and left out; without it, raised.
     """
-    kept, pictures = [], []
-    for path, picture in decoded(paths, reading):
-        if isinstance(picture, UnreadableError):
+    kept, images = [], []
+    for path, image in decoded(paths, reading):
+        if isinstance(image, UnreadableError):
             if on_unreadable is None:
-                raise picture
-            on_unreadable(picture)
+                raise image
+            on_unreadable(image)
         else:
             kept.append(path)
-            pictures.append(picture)
-    if not pictures:
+            images.append(image)
+    if not images:
         raise ValueError(f"none of the {len(paths)} files could be read; look at the warnings")
-    return torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).contiguous(), kept
+    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).contiguous(), kept
 
 
 def decoded(
     paths: Iterable[Path], reading: Reading
 ) -> Iterator[tuple[Path, npt.NDArray[np.uint8] | UnreadableError]]:
-    """Each path with its picture, in order; decoded by threads a little ahead of the reader."""
+    """Each path with its image, in order; decoded by threads a little ahead of the reader."""
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
         yield from in_order(pool, lambda path: (path, tried(path, reading)), paths, LOOK_AHEAD)
 
 
 def tried(path: Path, reading: Reading) -> npt.NDArray[np.uint8] | UnreadableError:
-    """The picture, or why it can't be read."""
+    """The image, or why it can't be read."""
     try:
-        return read_picture(path, reading)
+        return read_image(path, reading)
     except UnreadableError as error:
         return error
 
 
-def read_picture(path: Path, reading: Reading) -> npt.NDArray[np.uint8]:
+def read_image(path: Path, reading: Reading) -> npt.NDArray[np.uint8]:
     """One file as (m, m, 3): upright by its EXIF tag, RGB, resized to a square."""
     from PIL import Image, ImageOps
 
     m = reading.image_size
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of a large or odd file: it is read or it isn't
-            with Image.open(path) as picture:
-                if reading.aspect == "stretch":
-                    picture.draft("RGB", (2 * m, 2 * m))  # decodes large JPEGs at a smaller scale
-                upright = ImageOps.exif_transpose(picture)
-                return np.asarray(squared(in_colour(upright), m, reading.aspect))
+        silence_pillow()
+        with Image.open(path) as image:
+            if reading.aspect == "stretch":
+                image.draft("RGB", (2 * m, 2 * m))  # decodes large JPEGs at a smaller scale
+            upright = ImageOps.exif_transpose(image)
+            return np.asarray(squared(in_colour(upright), m, reading.aspect))
     except FileNotFoundError:
         raise MissingError(path, "there is no such file") from None
     except Exception as error:  # damaged files make decoders raise nearly anything
         raise UnreadableError(path, reason(error)) from None
+
+
+def silence_pillow() -> None:
+    """No warnings of a large or odd file: it is read or it isn't.
+
+    A filter that stays, not `catch_warnings`: decoders are threads, and where several of them save
+    and restore the filters in turn, warnings of others may be lost for good.
+    """
+    if not any(getattr(f[3], "pattern", None) == PILLOW for f in warnings.filters):
+        warnings.filterwarnings("ignore", module=PILLOW)
 
 
 def reason(error: Exception) -> str:
@@ -213,7 +230,7 @@ def reason(error: Exception) -> str:
     from PIL import Image, UnidentifiedImageError
 
     if isinstance(error, UnidentifiedImageError):
-        return "it is empty, or not a picture"
+        return "it is empty, or not an image"
     if isinstance(error, Image.DecompressionBombError):
         return "it has too many pixels, as a decompression bomb would"
     if isinstance(error, PermissionError):
@@ -221,32 +238,32 @@ def reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def in_colour(picture: "Image") -> "Image":
+def in_colour(image: "Image") -> "Image":
     """RGB from any mode: 16-bit grey is scaled, transparency is put on white."""
     from PIL import Image
 
-    if picture.mode in ("I", "F") or picture.mode.startswith("I;16"):
-        values = np.asarray(picture, dtype=np.float64)
+    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
+        values = np.asarray(image, dtype=np.float64)
         top = 65535 if values.max() > 255 else 255 if values.max() > 1 else 1
-        picture = Image.fromarray(np.clip(values * (255 / top), 0, 255).astype(np.uint8))
-    if picture.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in picture.info:
-        transparent = picture.convert("RGBA")
-        white = Image.new("RGBA", picture.size, "white")
-        picture = Image.alpha_composite(white, transparent)
-    return picture.convert("RGB")
+        image = Image.fromarray(np.clip(values * (255 / top), 0, 255).astype(np.uint8))
+    if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
+        transparent = image.convert("RGBA")
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, transparent)
+    return image.convert("RGB")
 
 
-def squared(picture: "Image", m: int, aspect: Aspect) -> "Image":
+def squared(image: "Image", m: int, aspect: Aspect) -> "Image":
     """m x m pixels: stretched, cropped to the middle square, or padded with its mean colour."""
     from PIL import Image, ImageOps
 
     bilinear = Image.Resampling.BILINEAR  # averages over the pixels that it shrinks
     if aspect == "crop":
-        return ImageOps.fit(picture, (m, m), bilinear)
+        return ImageOps.fit(image, (m, m), bilinear)
     if aspect == "pad":
-        mean = picture.resize((1, 1), Image.Resampling.BOX).getpixel((0, 0))
-        return ImageOps.pad(picture, (m, m), bilinear, color=mean)  # type: ignore[arg-type]
-    return picture.resize((m, m), bilinear)
+        mean = image.resize((1, 1), Image.Resampling.BOX).getpixel((0, 0))
+        return ImageOps.pad(image, (m, m), bilinear, color=mean)  # type: ignore[arg-type]
+    return image.resize((m, m), bilinear)
 
 
 def duplicates(one: Sequence[Path], other: Sequence[Path]) -> list[tuple[Path, Path]]:

@@ -1,6 +1,6 @@
-"""All that can be set about one start of the tuner, with the paper's choices by name.
+"""Numbers that the methods depend on: one frozen dataclass each, with only what that one knows.
 
-Imports nothing heavy: the command line makes its flags from it.
+This module imports nothing heavy: the command line makes its flags from it.
 """
 
 from dataclasses import dataclass, field, fields, replace
@@ -9,103 +9,122 @@ from typing import Any, Literal, get_args
 Aspect = Literal["stretch", "crop", "pad"]
 Mode = Literal["exact", "finite_difference", "first_order"]
 
-# What only an encoder that trains can feel.
-OF_TRAINING = (
-    "width", "batch_size", "augmented_ratio", "theta_step_size", "momentum", "weight_decay",
-    "warm_start_epochs", "theta_updates", "hypergradient",
-)  # fmt: skip
-MAY_BE_ZERO = ("holdout_share", "momentum", "weight_decay", "warm_start_epochs", "theta_updates")
-
 
 @dataclass(frozen=True)
 class Reading:
-    """How files become pictures: their size, and what to do where they aren't square."""
+    """How files become images: their size, and what to do where they aren't square."""
 
     image_size: int
     aspect: Aspect = "stretch"
 
 
-def setting(default: Any, words: str) -> Any:
+def setting(default: Any, words: str, may_be_zero: bool = False) -> Any:
     """A field with its explanation, which is also the help text of its flag."""
-    return field(default=default, metadata={"words": words})
+    return field(default=default, metadata={"words": words, "may_be_zero": may_be_zero})
+
+
+def check(settings: "Settings | PretrainedSettings") -> None:
+    """Words that are known, numbers that are positive."""
+    name_of_class = type(settings).__name__
+    for f in fields(settings):
+        value = getattr(settings, f.name)
+        allowed = {"aspect": Aspect, "hypergradient": Mode}.get(f.name)
+        if allowed is not None and value not in get_args(allowed):
+            words = ", ".join(get_args(allowed))
+            raise ValueError(f"{name_of_class}.{f.name} is {value!r}; use {words}")
+        if isinstance(value, str) or value is None:
+            continue
+        if value < 0 or (value == 0 and not f.metadata["may_be_zero"]):
+            raise ValueError(f"{name_of_class}.{f.name} must be positive, got {value}")
+    if settings.holdout_share >= 0.9:
+        raise ValueError(
+            f"{name_of_class}.holdout_share must leave something to train on, got "
+            f"{settings.holdout_share}"
+        )
+
+
+IMAGE_SIZE = "Image size in pixels; images read from files are resized to it."
+ASPECT = "Files that aren't square: stretch, crop or pad."
+HOLDOUT_SHARE = "Share of the normal images kept out of the fit to set the threshold."
+MAX_ITERATIONS = "Maximum number of updates of the augmentation."
+A_STEP_SIZE = "Step size of Adam on the augmentation's parameters, on a cosine schedule."
+VAL_TRAIN = "Training images in each computation of the validation loss."
+VAL_AUGMENTED = "Augmented images in each computation of the validation loss."
+VAL_POOL = "Pool images there; all of them if not given."
+CHUNK_SIZE = "Images encoded at a time in the validation loss: memory, not the result."
+SMOOTHING = "Iterations over which the losses are averaged to find the best state."
+PATIENCE = "Iterations without a better average before a restart stops."
+THREADS = "Threads of each restart; sums differ in the last bits between thread counts."
+
+
+@dataclass(frozen=True)
+class PretrainedSettings:
+    """The pretrained method's: the encoder stays as it is; only the augmentation is tuned.
+
+    Variants by `dataclasses.replace`. Nothing is held out: normal scores are cross-fitted.
+    """
+
+    image_size: int = setting(128, IMAGE_SIZE)
+    aspect: Aspect = setting("stretch", ASPECT)
+    holdout_share: float = setting(0.0, HOLDOUT_SHARE, may_be_zero=True)
+    max_iterations: int = setting(14, MAX_ITERATIONS)
+    a_step_size: float = setting(0.25, A_STEP_SIZE)
+    val_train_samples: int = setting(512, VAL_TRAIN)
+    val_augmented_samples: int = setting(16, VAL_AUGMENTED)
+    val_pool_samples: int | None = setting(None, VAL_POOL)
+    chunk_size: int = setting(64, CHUNK_SIZE)
+    smoothing: int = setting(4, SMOOTHING)
+    patience: int = setting(14, PATIENCE)
+    threads: int = setting(1, THREADS)
+
+    def __post_init__(self) -> None:
+        check(self)
+
+    @property
+    def reading(self) -> Reading:
+        """How image files are read."""
+        return Reading(self.image_size, self.aspect)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The defaults are the paper's for MVTec AD (Appendix C); variants by `dataclasses.replace`."""
+    """The paper's method's; the defaults are the paper's for MVTec AD (Appendix C)."""
 
-    image_size: int = setting(256, "pixels; pictures read from files are resized to it")
-    aspect: Aspect = setting("stretch", "of files that aren't square: stretch, crop or pad")
-    width: int = setting(64, "of the ResNet-18 that is built when no encoder is given")
+    image_size: int = setting(256, IMAGE_SIZE)
+    aspect: Aspect = setting("stretch", ASPECT)
+    width: int = setting(64, "Width of the ResNet-18 that is built when no encoder is given.")
 
-    holdout_share: float = setting(
-        0.0, "of the normal pictures, kept from training to set the threshold"
+    holdout_share: float = setting(0.0, HOLDOUT_SHARE, may_be_zero=True)
+    batch_size: int = setting(32, "Normal images in a mini-batch of the training loss.")
+    augmented_ratio: float = setting(1.0, "Augmented images for each normal one there (γ).")
+    theta_step_size: float = setting(0.03, "Step size of SGD (α), on a cosine schedule.")
+    momentum: float = setting(0.9, "SGD momentum.", may_be_zero=True)
+    weight_decay: float = setting(3e-5, "SGD weight decay.", may_be_zero=True)
+
+    warm_start_epochs: int = setting(
+        20, "Epochs of training at the initial augmentation, before tuning.", may_be_zero=True
     )
-    batch_size: int = setting(32, "normal pictures in a mini-batch of L_trn")
-    augmented_ratio: float = setting(1.0, "augmented for each normal picture there (γ)")
-    theta_step_size: float = setting(0.03, "of SGD on the detector (α), on a cosine schedule")
-    momentum: float = setting(0.9, "of SGD on the detector")
-    weight_decay: float = setting(3e-5, "of SGD on the detector")
+    theta_updates: int = setting(1, "Detector updates for each update of the augmentation.")
+    max_iterations: int = setting(500, MAX_ITERATIONS)
+    a_step_size: float = setting(0.05, A_STEP_SIZE)
+    hypergradient: Mode = setting("exact", "exact, finite_difference or first_order.")
 
-    warm_start_epochs: int = setting(20, "of training at the initial a, before tuning begins")
-    theta_updates: int = setting(1, "of the detector for each update of a; 0: it stays as it is")
-    max_iterations: int = setting(500, "updates of a at most")
-    a_step_size: float = setting(0.05, "of Adam on a (β), on a cosine schedule")
-    hypergradient: Mode = setting("exact", "exact, finite_difference or first_order")
+    val_train_samples: int = setting(256, VAL_TRAIN)
+    val_augmented_samples: int = setting(256, VAL_AUGMENTED)
+    val_pool_samples: int | None = setting(None, VAL_POOL)
+    chunk_size: int = setting(64, CHUNK_SIZE)
 
-    val_train_samples: int = setting(256, "training pictures in each computation of L_val")
-    val_augmented_samples: int = setting(256, "augmented pictures in each computation of L_val")
-    val_pool_samples: int | None = setting(None, "pool pictures there; all of them if not given")
-    chunk_size: int = setting(64, "pictures embedded at a time in L_val; memory, not the result")
-
-    smoothing: int = setting(10, "iterations over which L_trn + L_val is averaged")
-    patience: int = setting(50, "iterations without a better average before a start stops")
-    threads: int = setting(1, "of each start; sums differ in the last bits between thread counts")
+    smoothing: int = setting(10, SMOOTHING)
+    patience: int = setting(50, PATIENCE)
+    threads: int = setting(1, THREADS)
 
     def __post_init__(self) -> None:
-        for name, allowed in (("aspect", Aspect), ("hypergradient", Mode)):
-            if getattr(self, name) not in get_args(allowed):
-                words = ", ".join(get_args(allowed))
-                raise ValueError(f"Settings.{name} is {getattr(self, name)!r}; use {words}")
-        for f in fields(self):
-            value = getattr(self, f.name)
-            if isinstance(value, str) or value is None:
-                continue
-            if value < 0 or (value == 0 and f.name not in MAY_BE_ZERO):
-                raise ValueError(f"Settings.{f.name} must be positive, got {value}")
-        if self.holdout_share >= 0.9:
-            raise ValueError(
-                f"Settings.holdout_share must leave something to train on, got {self.holdout_share}"
-            )
-
-    @property
-    def is_frozen(self) -> bool:
-        """Whether the encoder stays as it is, so that only the augmentation is tuned."""
-        return self.theta_updates == 0 and self.warm_start_epochs == 0
+        check(self)
 
     @property
     def reading(self) -> Reading:
-        """How picture files are read."""
+        """How image files are read."""
         return Reading(self.image_size, self.aspect)
-
-    @classmethod
-    def imagenet(cls, **changes: Any) -> "Settings":
-        """The default: an encoder that knows ImageNet stays as it is; only `a` is tuned.
-
-        Nothing is held out: the normal pictures' scores are cross-fitted.
-        """
-        frozen = cls(
-            image_size=128,
-            warm_start_epochs=0,
-            theta_updates=0,
-            max_iterations=14,
-            a_step_size=0.25,
-            val_train_samples=512,
-            val_augmented_samples=16,
-            smoothing=4,
-            patience=14,
-        )
-        return replace(frozen, **changes)
 
     @classmethod
     def paper_mvtec(cls, **changes: Any) -> "Settings":
@@ -124,7 +143,7 @@ class Settings:
     def quick(cls, **changes: Any) -> "Settings":
         """Minutes on two CPU cores: 64 px, a quarter of the width, fewer and larger steps.
 
-        In L_val, few augmented and pool pictures against many training ones: it is what keeps a
+        In L_val, few augmented and pool images against many training ones: it is what keeps a
         small patch from shrinking to nothing (docs/paper-map.md, "The pull to the identity").
         """
         quick = cls(
@@ -151,3 +170,11 @@ class Settings:
         """
         cpu = cls.quick(image_size=32, holdout_share=0.0, max_iterations=40, a_step_size=0.375)
         return replace(cpu, **changes)
+
+
+AnySettings = Settings | PretrainedSettings
+PRESETS = {  # of the paper's method, for users; the benchmark has its own
+    "quick": Settings.quick,
+    "paper_mvtec": Settings.paper_mvtec,
+    "paper_svhn": Settings.paper_svhn,
+}

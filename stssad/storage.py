@@ -1,6 +1,6 @@
 """A fitted model as files: tensors in safetensors, all else in JSON, never pickle.
 
-Each file is written aside and renamed, so that a file that is there is whole.
+Each file is written under a temporary name and renamed: a file that is there is whole.
 """
 
 import json
@@ -17,7 +17,7 @@ from .layout import canonical
 
 
 @contextmanager
-def aside(path: Path) -> Iterator[Path]:
+def temporary(path: Path) -> Iterator[Path]:
     """A name to write to, which takes the place of `path` in one step if all goes well."""
     other = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -30,7 +30,7 @@ def aside(path: Path) -> Iterator[Path]:
 @contextmanager
 def replacing(path: Path) -> Iterator[TextIO]:
     """A text file that takes the place of `path` when it is closed."""
-    with aside(path) as other, open(other, "w", encoding="utf-8", newline="") as file:
+    with temporary(path) as other, open(other, "w", encoding="utf-8", newline="") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())
@@ -53,14 +53,16 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def write_tensors(
-    path: Path, tensors: Mapping[str, Tensor], metadata: dict[str, str] | None = None
+    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any] | None = None
 ) -> None:
+    """`metadata` is kept with them as JSON."""
     from safetensors.torch import save
 
     # A copy of each: safetensors refuses tensors that share memory, as a best state may.
-    plain = {name: t.detach().cpu().clone().contiguous() for name, t in tensors.items()}
-    with aside(path) as other, open(other, "wb") as file:
-        file.write(save(plain, metadata))
+    plain = {name: canonical(t.cpu()) for name, t in tensors.items()}
+    words = None if metadata is None else {"json": json.dumps(metadata)}
+    with temporary(path) as other, open(other, "wb") as file:
+        file.write(save(plain, words))
         file.flush()
         os.fsync(file.fileno())
 
@@ -71,13 +73,13 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     return {name: canonical(tensor) for name, tensor in load_file(path).items()}
 
 
-def read_tensors_and_facts(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a file, and the JSON that was written with them as `facts`."""
+def read_tensors_and_metadata(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a file, and the JSON that was written with them."""
     from safetensors import safe_open
 
     with safe_open(path, "pt") as file:
         tensors = {name: canonical(file.get_tensor(name)) for name in file.keys()}
-        return tensors, json.loads(file.metadata()["facts"])
+        return tensors, json.loads((file.metadata() or {})["json"])
 
 
 def on_device(tensors: Mapping[str, Tensor], device: str | torch.device) -> dict[str, Tensor]:

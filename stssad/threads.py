@@ -54,3 +54,9 @@ def in_order(
     finally:
         for future in under_way:
             future.cancel()
+
+
+def each(items: Iterable[In], work: Callable[[In], Out]) -> Iterator[Out]:
+    """Results of `work` in the order of the items, several under way at once."""
+    with workers() as pool:
+        yield from in_order(pool, work, items, 2 * torch.get_num_threads())

@@ -1,8 +1,9 @@
 """Numbers in words, for the terminal and the page."""
 
 from collections.abc import Mapping
+from inspect import signature
 
-SHARES = ("area", "length", "width", "shift")  # of the picture, or of its side
+SHARES = ("area", "length", "width", "shift")  # of the image, or of its side
 
 
 def in_words(learned: Mapping[str, float | str]) -> str:
@@ -18,3 +19,19 @@ def in_words(learned: Mapping[str, float | str]) -> str:
         else:
             words.append(f"{name} {value:.2f}")
     return ", ".join(words)
+
+
+def changed_params(estimator: object) -> str:
+    """An estimator's parameters that aren't the constructor's defaults, objects by their class."""
+    defaults = signature(type(estimator)).parameters
+    values = {name: getattr(estimator, name) for name in defaults}
+    changed = (k for k, v in values.items() if v is not defaults[k].default)
+    return ", ".join(f"{name}={short(values[name])}" for name in changed)
+
+
+def short(value: object) -> str:
+    if isinstance(value, str | int | float):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(short(item) for item in value)}]"
+    return str(getattr(value, "__name__", f"{type(value).__name__}()"))

@@ -7,27 +7,27 @@ import pytest
 import torch
 from torch import Tensor
 
-from stssad.augment import (
-    Augmentation,
+from stssad import (
     Blur,
     CutDiff,
     CutOut,
     CutPaste,
     Patch,
     Rotation,
-    Scar,
+    Scratch,
     Stain,
     Warp,
 )
+from stssad.augment import Augmentation
 from stssad.augment.blur import smoothed
 from stssad.augment.cutdiff import cutdiff
 from stssad.augment.rotation import rotate
 
-DIFFERENTIABLE = [CutDiff(), Rotation(), Patch(), Scar(), Stain(), Blur(), Warp()]
+DIFFERENTIABLE = [CutDiff(), Rotation(), Patch(), Scratch(), Stain(), Blur(), Warp()]
 ALL = [*DIFFERENTIABLE, CutOut(), CutPaste()]
 
 
-def pictures(n: int = 3, m: int = 12, seed: int = 0) -> Tensor:
+def some_images(n: int = 3, m: int = 12, seed: int = 0) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.rand(n, 3, m, m, dtype=torch.float64, generator=generator)
 
@@ -37,7 +37,7 @@ def float64(values: object) -> Tensor:
 
 
 def algorithm_2(image: Tensor, s: float, r: float, g: float, mu: Tensor) -> Tensor:
-    """Algorithm 2 for one picture, with its matrices, pixel by pixel."""
+    """Algorithm 2 for one image, with its matrices, pixel by pixel."""
     R = float64([[math.cos(g), -math.sin(g)], [math.sin(g), math.cos(g)]])
     S = float64([[s / r, 0.0], [0.0, s * r]])
     L = R @ S
@@ -56,7 +56,7 @@ def algorithm_2(image: Tensor, s: float, r: float, g: float, mu: Tensor) -> Tens
 
 @pytest.mark.parametrize("area,ratio,angle", [(0.04, 1, 0), (0.02, 1.7, 0.4), (0.1, 0.6, -1.2)])
 def test_cutdiff_equals_algorithm_2(area: float, ratio: float, angle: float) -> None:
-    images, centers = pictures(), torch.rand(3, 2, dtype=torch.float64)
+    images, centers = some_images(), torch.rand(3, 2, dtype=torch.float64)
     a = torch.tensor([math.log(area), math.log(ratio), angle], dtype=torch.float64)
     got = cutdiff(images, a, centers)
     for image, mu, out in zip(images, centers, got, strict=True):
@@ -66,7 +66,7 @@ def test_cutdiff_equals_algorithm_2(area: float, ratio: float, angle: float) -> 
 
 
 def test_cutdiff_gradcheck() -> None:
-    images = pictures() * 0.5 + 0.5  # no pixel sits on the clamp's kink
+    images = some_images() * 0.5 + 0.5  # no pixel sits on the clamp's kink
     centers = torch.rand(3, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     a = torch.tensor([math.log(0.05), 0.3, 0.4], dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda a: cutdiff(images, a, centers), a)
@@ -75,7 +75,7 @@ def test_cutdiff_gradcheck() -> None:
 @pytest.mark.parametrize("augmentation", DIFFERENTIABLE, ids=lambda a: type(a).__name__)
 @pytest.mark.parametrize("start", [0, -1])
 def test_gradcheck_at_the_starts(augmentation: Augmentation, start: int) -> None:
-    images = 0.4 + 0.2 * pictures(n=2, m=10)  # strong patches still leave pixels within [0, 1]
+    images = 0.4 + 0.2 * some_images(n=2, m=10)  # strong patches still leave pixels within [0, 1]
     generator = torch.Generator().manual_seed(4)
     noise = augmentation.draw(2, generator).double()
     a = augmentation.initial_values()[start].double() + 0.01  # off the kinks of interpolation
@@ -85,7 +85,9 @@ def test_gradcheck_at_the_starts(augmentation: Augmentation, start: int) -> None
 def test_a_patch_of_amplitude_minus_one_is_cutdiffs() -> None:
     a = float64([math.log(0.05), 0.3, 0.4, -1.0])
     centers = torch.rand(3, 2).double()
-    torch.testing.assert_close(Patch()(pictures(), a, centers), cutdiff(pictures(), a[:3], centers))
+    torch.testing.assert_close(
+        Patch()(some_images(), a, centers), cutdiff(some_images(), a[:3], centers)
+    )
 
 
 def test_a_patch_brightens_at_positive_and_darkens_at_negative_amplitude() -> None:
@@ -98,11 +100,11 @@ def test_a_patch_brightens_at_positive_and_darkens_at_negative_amplitude() -> No
 
 
 @pytest.mark.parametrize("turns", [0.0, 0.25, 0.5])
-def test_a_scar_is_as_long_and_wide_as_it_says(turns: float) -> None:
+def test_a_scratch_is_as_long_and_wide_as_it_says(turns: float) -> None:
     grey, m = torch.full((1, 3, 200, 200), 0.5), 200
     a = torch.tensor([math.log(0.5), math.log(0.04), 0.4])
     noise = torch.tensor([[0.5, 0.5, turns]])
-    visible = (Scar()(grey, a, noise)[0, 0] - 0.5) > 0.4 / math.e
+    visible = (Scratch()(grey, a, noise)[0, 0] - 0.5) > 0.4 / math.e
     rows, columns = visible.nonzero(as_tuple=True)
     points = torch.stack([rows, columns], 1).double() - (m - 1) / 2
     direction = float64([math.cos(math.pi * turns), math.sin(math.pi * turns)])
@@ -119,7 +121,7 @@ def test_a_stain_shifts_each_channel_by_its_own_amount() -> None:
 
 
 def test_a_blur_takes_detail_away_and_a_negative_one_adds_it() -> None:
-    images, centers = pictures(n=4, m=32), torch.full((4, 2), 0.5).double()
+    images, centers = some_images(n=4, m=32), torch.full((4, 2), 0.5).double()
 
     def detail(strength: float) -> float:
         out = Blur()(images, float64([math.log(0.2), strength]), centers)
@@ -143,7 +145,7 @@ def test_a_warp_moves_the_middle_and_not_the_edge() -> None:
 
 def test_cutdiff_angle_has_no_gradient_at_ratio_one() -> None:
     a = torch.tensor([math.log(0.05), 0.0, 0.4], dtype=torch.float64, requires_grad=True)
-    (gradient,) = torch.autograd.grad(cutdiff(pictures(), a, torch.rand(3, 2).double()).sum(), a)
+    (gradient,) = torch.autograd.grad(cutdiff(some_images(), a, torch.rand(3, 2).double()).sum(), a)
     assert abs(gradient[2]) < 1e-12 and abs(gradient[0]) > 1e-3
 
 
@@ -169,7 +171,9 @@ def test_describe_is_equal_for_all_names_of_one_ellipse(turns: int) -> None:
     sign = -1 if turns % 2 else 1
     same = float64([math.log(0.03), sign * 0.4, 0.3 + turns * math.pi / 2])
     centers = torch.rand(3, 2).double()
-    torch.testing.assert_close(cutdiff(pictures(), a, centers), cutdiff(pictures(), same, centers))
+    torch.testing.assert_close(
+        cutdiff(some_images(), a, centers), cutdiff(some_images(), same, centers)
+    )
     assert CutDiff().describe(same) == pytest.approx(CutDiff().describe(a))
 
 
@@ -183,13 +187,13 @@ def test_describe_folds_the_angle(degrees: float) -> None:
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3, -1])
 def test_rotation_by_quarter_turns_equals_rot90(turns: int) -> None:
-    images = pictures(m=9)
+    images = some_images(m=9)
     turned = rotate(images, torch.tensor(turns * math.pi / 2, dtype=torch.float64))
     torch.testing.assert_close(turned, torch.rot90(images, turns, dims=(2, 3)), atol=1e-10, rtol=0)
 
 
 def test_rotation_gradcheck() -> None:
-    images = pictures()
+    images = some_images()
     angle = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
     assert torch.autograd.gradcheck(lambda angle: rotate(images, angle), angle)
 
@@ -209,8 +213,8 @@ def test_cutout_blackens_the_area_it_says() -> None:
     assert black.any(0).sum() / black.any(1).sum() == pytest.approx(2, rel=0.1)
 
 
-def test_cutpaste_copies_pixels_of_the_same_picture() -> None:
-    images = pictures(n=2, m=40)
+def test_cutpaste_copies_pixels_of_the_same_image() -> None:
+    images = some_images(n=2, m=40)
     a = torch.tensor([math.log(0.06), 0.0]).double()
     noise = torch.tensor([[0.7, 0.6, 0.1, 0.2], [0.3, 0.3, 0.9, 0.4]]).double()
     out = CutPaste()(images, a, noise)
@@ -231,7 +235,7 @@ def test_every_augmentation_keeps_the_protocol(augmentation: Augmentation) -> No
     for method in ("initial_values", "random_value", "draw", "describe"):
         wanted = list(inspect.signature(getattr(Augmentation, method)).parameters)[1:]
         assert list(inspect.signature(getattr(augmentation, method)).parameters) == wanted
-    images = pictures().float()
+    images = some_images().float()
     for a in [*augmentation.initial_values(), augmentation.random_value(generator)]:
         assert a.shape == (len(augmentation.names),) and a.dtype == torch.float32
         noise = augmentation.draw(len(images), generator)

@@ -7,10 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from stssad import CutOut, Settings
-from stssad.augment import CutDiff, Rotation
+from stssad import CutDiff, CutOut, PretrainedSettings, Rotation, Settings
 from stssad.augment.rotation import rotate
-from stssad.baselines import AutoEncoder, DeepSVDD, RandomAugmentation
+from stssad.baselines.autoencoder import AutoEncoder
+from stssad.baselines.deep_svdd import DeepSVDD
+from stssad.baselines.random_augmentation import RandomAugmentation
 from stssad.bench.methods import METHODS, PRETRAINED, Estimator, Surroundings, method, methods_of
 from stssad.testbeds.synthetic import planted_patch, texture_crops
 from stssad.testbeds.task import Task
@@ -41,7 +42,7 @@ def quick(name: str, seed: int = 0) -> Estimator:
         return DeepSVDD(SETTINGS, seed, pretrain_epochs=40, epochs=20, step_size=1e-3)
     augmentation = Rotation if name.endswith("RO") else CutDiff
     if name == PRETRAINED:
-        few = Settings.imagenet(max_iterations=2, val_augmented_samples=4)
+        few = PretrainedSettings(max_iterations=2, val_augmented_samples=4)
         return method(name).build(Surroundings(few, augmentation, seed, None))
     return method(name).build(Surroundings(SETTINGS, augmentation, seed, None))
 
@@ -58,7 +59,7 @@ def test_finds_dark_patches(name: str, patches: Task) -> None:
 
 
 @pytest.mark.parametrize("name", ["RS-RO", "RD-RO"])
-def test_finds_turned_pictures(name: str, turned: Task) -> None:
+def test_finds_turned_images(name: str, turned: Task) -> None:
     assert turned.auc(scores(name, turned).numpy()) > 0.75
 
 
@@ -80,9 +81,9 @@ def test_an_autoencoder_learns_to_reconstruct(patches: Task) -> None:
     assert errors[1] < errors[0] / 2
 
 
-def test_deep_svdd_draws_normal_pictures_to_its_centre(patches: Task) -> None:
+def test_deep_svdd_draws_normal_images_to_its_centre(patches: Task) -> None:
     def spread(epochs: int) -> float:
-        """How far normal pictures are from the centre, against its distance from zero."""
+        """How far normal images are from the centre, against its distance from zero."""
         model = DeepSVDD(SETTINGS, pretrain_epochs=60, epochs=epochs, step_size=1e-3)
         distances = model.fit(patches.train).decision_function(patches.train)
         return float(distances.mean() / model.center_.square().sum())

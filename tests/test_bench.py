@@ -92,7 +92,7 @@ def test_results_of_other_code_are_not_taken_for_ones_own(tmp_path: Path) -> Non
     bench(*words)
     assert "0 to run" in bench(*words)
     file.write_text(code.replace("mean(1)", "amax(1)"))
-    with pytest.raises(ValueError, match="other pictures, settings or code than yours"):
+    with pytest.raises(ValueError, match="other images, settings or code than yours"):
         bench(*words)
     with pytest.raises(ValueError, match="two methods are called 'AE'"):
         file.write_text(code.replace("Mine", "AE"))
@@ -118,7 +118,7 @@ def test_cells_that_ignore_the_pool_are_fitted_together() -> None:
     assert in_turn([[1, 2, 3], [4]]) == [1, 4, 2, 3]
 
 
-def test_one_fit_serves_all_tasks_of_the_same_pictures() -> None:
+def test_one_fit_serves_all_tasks_of_the_same_images() -> None:
     together = run_unit(units([cell(task="0.04/1"), cell(task="0.16/1")], None, None)[0]).lines
     alone = run_unit(Unit((cell(task="0.16/1"),), None, None)).lines
     assert together[1].auc == alone[0].auc
@@ -185,8 +185,8 @@ def run_spy(monkeypatch: pytest.MonkeyPatch, flip: bool) -> tuple[list[object], 
 
 def test_labels_never_reach_a_method(monkeypatch: pytest.MonkeyPatch) -> None:
     seen, auc = run_spy(monkeypatch, flip=False)
-    assert len(seen) == 3  # training pictures, pool; then the test pictures
-    assert all(isinstance(item, Tensor) and item.ndim == 4 for item in seen)  # nothing but pictures
+    assert len(seen) == 3  # training images, pool; then the test images
+    assert all(isinstance(item, Tensor) and item.ndim == 4 for item in seen)  # nothing but images
     assert "0.04" not in Spy.place and "label" not in Spy.place  # nor the task's name
     flipped, flipped_auc = run_spy(monkeypatch, flip=True)
     for a, b in zip(seen, flipped, strict=True):

@@ -1,4 +1,4 @@
-"""Tables of the pretrained way, pixel AUROC, heatmap files, an encoder of one's own."""
+"""Tables of the pretrained method, pixel AUROC, heatmap files, an encoder of one's own."""
 
 import importlib.util
 from dataclasses import replace
@@ -13,10 +13,10 @@ from torch import nn
 
 from stssad.bench.beyond import TABLES, filled
 from stssad.bench.cell import Cell, Line
-from stssad.bench.pixels import masked_pictures, pixel_auc
+from stssad.bench.pixels import masked_images, pixel_auc
 from stssad.bench.runner import units
 from stssad.heatmaps import HeatmapWriter, coloured, overlaid
-from stssad.scorer import HeatRange
+from stssad.scoring.anomaly_map import MapScale
 from stssad.settings import Reading
 
 
@@ -31,10 +31,10 @@ def ours(task: str, seed: int, auc: float, protocol: str = "inductive") -> Line:
         {"J": 0.5, "mean_distance": 1.2, "variance": 3.0, "learned": {}},
         {"J": 0.4, "mean_distance": 1.1, "variance": 9.0, "learned": {}},
     ]
-    details = {"J": 0.5, "z": 4.0, "stretch": 7.0, "auc plain": 0.8, "auc whole": 0.9,
-               "auc places": 0.7, "auc start 1": 0.9, "auc start 2": 0.95}  # fmt: skip
+    details = {"J": 0.5, "z": 4.0, "weight": 7.0, "auc plain": 0.8, "auc image": 0.9,
+               "auc patches": 0.7, "auc start 1": 0.9, "auc start 2": 0.95}  # fmt: skip
     made = line(task, "ST-SSAD+", seed, auc, protocol)
-    return replace(made, learned={"family": "Scar"}, starts=starts, details=details)
+    return replace(made, learned={"type": "Scratch"}, starts=starts, details=details)
 
 
 LINES = [
@@ -56,7 +56,7 @@ def test_main_table_puts_all_three_side_by_side() -> None:
     rows = rows_of("main", LINES)
     assert [row[0] for row in rows] == ["tile/oil", "tile/crack", "**mean**"]
     assert rows[0][1:6] == ["0.9000", "0.9500", "0.9900", "0.9000", "0.7000"]
-    assert rows[0][6:] == ["Scar 2", "0.50", "4.0", "2"]
+    assert rows[0][6:] == ["Scratch 2", "0.50", "4.0", "2"]
     assert rows[2][3] == "**0.9400**"
 
 
@@ -112,21 +112,21 @@ def test_masks_are_read_and_pixels_counted(tmp_path: Path) -> None:
     mask = np.zeros((64, 64), dtype=np.uint8)
     mask[:32, :16] = 255
     Image.fromarray(mask).save(tmp_path / "nut" / "ground_truth/hole/000_mask.png")
-    images, masks = masked_pictures(tmp_path, "nut", Reading(32))
+    images, masks = masked_images(tmp_path, "nut", Reading(32))
     assert images.shape == (2, 3, 32, 32) and masks.sum(dim=(1, 2)).tolist() == [0, 16 * 8]
     right = torch.nn.functional.avg_pool2d(masks[:, None].float(), 2)[:, 0]
     assert pixel_auc(right, masks) > 0.99
     assert pixel_auc(-right, masks) < 0.01
     (tmp_path / "nut" / "ground_truth/hole/000_mask.png").unlink()
     with pytest.raises(FileNotFoundError, match="no mask"):
-        masked_pictures(tmp_path, "nut", Reading(32))
+        masked_images(tmp_path, "nut", Reading(32))
 
 
-def test_the_same_heat_has_the_same_colour_in_every_picture(tmp_path: Path) -> None:
+def test_the_same_heat_has_the_same_colour_in_every_image(tmp_path: Path) -> None:
     for name in ("a/1.png", "b/1.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("RGB", (50, 40), (120, 120, 120)).save(tmp_path / name)
-    write = HeatmapWriter(tmp_path / "out", tmp_path, HeatRange(1.0, 3.0), "stretch")
+    write = HeatmapWriter(tmp_path / "out", tmp_path, MapScale(1.0, 3.0), "stretch")
     mild = torch.ones(8, 8)
     mild[2, 2] = 2.0
     hot = mild.clone()
@@ -139,12 +139,12 @@ def test_the_same_heat_has_the_same_colour_in_every_picture(tmp_path: Path) -> N
     )
     np.testing.assert_array_equal(one[:120, :120], other[:120, :120])
     assert (one[200:, 200:] != other[200:, 200:]).any()
-    assert np.ptp(one[-1, 0]) == 0  # cold: the picture in grey
+    assert np.ptp(one[-1, 0]) == 0  # cold: the image in grey
 
 
-def test_pictures_of_one_name_get_files_of_their_own(tmp_path: Path) -> None:
+def test_images_of_one_name_get_files_of_their_own(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "1.png")
-    write = HeatmapWriter(tmp_path / "out", Path("elsewhere"), HeatRange(0.0, 1.0), "stretch")
+    write = HeatmapWriter(tmp_path / "out", Path("elsewhere"), MapScale(0.0, 1.0), "stretch")
     for _ in range(2):
         write(tmp_path / "1.png", torch.zeros(4, 4))
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["1.png-2.png", "1.png.png"]
@@ -179,7 +179,7 @@ class Backbone(nn.Module):
 def test_the_example_of_an_own_encoder_has_maps_and_an_embedding() -> None:
     encoder = example("your_encoder.py").Stages(Backbone()).eval()
     x = torch.rand(2, 3, 64, 64)
-    maps = encoder.feature_maps(x)
+    maps = encoder.features(x)
     assert [tuple(m.shape[1:]) for m in maps] == [(6, 8, 8), (8, 4, 4)]
     torch.testing.assert_close(encoder(x), encoder.pooled(maps))
     assert encoder(x).shape == (2, 14)

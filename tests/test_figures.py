@@ -48,7 +48,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
     write_tensors(results / "embeddings.safetensors", {**sets, "pool_labels": labels})
     side = {"at": [8, 16], "mean": [[1.0] * 4] * 2, "deviation": [[0.1] * 4] * 2,
             "exponents": [1.0] * 4}  # fmt: skip
-    facts = {"runs": 3, "layers": side, "pictures": side}
+    facts = {"runs": 3, "layers": side, "images": side}
     (results / "complexity.json").write_text(json.dumps(facts))
     return Sources(results, data)
 

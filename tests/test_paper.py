@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from stssad.val_loss import mean_distance_loss, mmd_loss, total_distance_normalize
+from stssad.tuning.val_loss import mean_distance_loss, mmd_loss, total_distance_normalize
 
 GRID = torch.linspace(-0.99, 0.99, 41, dtype=torch.float64)
 
@@ -58,10 +58,10 @@ def test_loss_ignores_embedding_scale_and_shift() -> None:
 
 
 @pytest.mark.parametrize("n_aug", [16, 64, 128, 256])
-def test_optimum_stays_for_any_number_of_augmented_pictures(n_aug: int) -> None:
+def test_optimum_stays_for_any_number_of_augmented_images(n_aug: int) -> None:
     """The paper's ratio robustness: moving Z_aug off the pool's anomalies doesn't pay.
 
-    (With more augmented than training pictures it can: far beyond the anomalies, where Z_aug alone
+    (With more augmented than training images it can: far beyond the anomalies, where Z_aug alone
     sets the scale, L_val falls to 1/(2 sqrt(p(1-p))) with p = |Z_aug|/N; see docs/paper-map.md.)
     """
     Z_trn, Z_aug, Z_val = mixture(distance=100, contamination=0.5)
@@ -71,7 +71,7 @@ def test_optimum_stays_for_any_number_of_augmented_pictures(n_aug: int) -> None:
     assert abs(shifts[int(torch.stack(losses).argmin())].item()) < 0.06
 
 
-def test_more_copies_of_the_augmented_pictures_leave_their_centre() -> None:
+def test_more_copies_of_the_augmented_images_leave_their_centre() -> None:
     """Before normalisation, |Z_aug| doesn't enter at all: only the common scale changes."""
     Z_trn, Z_aug, Z_val = mixture()
     few = torch.cat([Z_trn, Z_aug, Z_val])

@@ -15,7 +15,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from stssad import STSSAD, CutDiff, Patch, Scar, Settings
+from stssad import STSSAD, CutDiff, Patch, PretrainedSettings, Scratch, Settings
 from stssad.testbeds.synthetic import texture_crops
 
 PINNED = Path(__file__).with_name("pinned.json")
@@ -53,13 +53,13 @@ def paper() -> STSSAD:
         theta_updates=2, val_train_samples=10, val_augmented_samples=6, val_pool_samples=8,
         smoothing=2, holdout_share=0.25,
     )  # fmt: skip
-    model = STSSAD(CutDiff(areas=(0.01, 0.1)), settings=settings, seed=3)
+    model = STSSAD("paper", CutDiff(areas=(0.01, 0.1)), settings=settings, seed=3)
     return model.fit(crops(24, 32, 0), with_squares(crops(14, 32, 1), 5))
 
 
 def pretrained() -> STSSAD:
-    settings = Settings.imagenet(max_iterations=3, val_augmented_samples=4, smoothing=2)
-    model = STSSAD([Patch(), Scar()], settings=settings, seed=3)
+    settings = PretrainedSettings(max_iterations=3, val_augmented_samples=4, smoothing=2)
+    model = STSSAD("pretrained", [Patch(), Scratch()], settings=settings, seed=3)
     return model.fit(crops(30, 64, 0), with_squares(crops(24, 64, 1), 14))
 
 
@@ -78,7 +78,7 @@ def numbers(model: STSSAD, size: int) -> dict[str, Any]:
     }
     if model.evidence_ is not None:
         found["evidence"] = [model.evidence_.alignment, model.evidence_.z]
-        found["map"] = model.heatmaps(new[:1])[0, ::16, ::16].tolist()
+        found["map"] = model.anomaly_maps(new[:1])[0, ::16, ::16].tolist()
     return found
 
 

@@ -1,4 +1,4 @@
-"""What takes longer: rates on fresh textures, memory, real pictures by the command line."""
+"""What takes longer: rates on fresh textures, memory, real images by the command line."""
 
 import csv
 import os
@@ -14,11 +14,13 @@ from scipy.stats import binom
 
 from stssad import STSSAD, CutDiff, Settings
 from stssad.bench.cell import Store
-from stssad.scoring import GaussianDensity
+from stssad.encoders.encoding import embed_all
+from stssad.scoring.contamination import contamination
+from stssad.scoring.gaussian import GaussianDensity
+from stssad.scoring.threshold import threshold_for
 from stssad.settings import Reading
 from stssad.testbeds.synthetic import planted_patch, texture_crops
 from stssad.testbeds.testbed import find_testbed
-from stssad.threshold import contamination, threshold_for
 
 pytestmark = pytest.mark.slow
 
@@ -33,7 +35,9 @@ PRETRAINED_WORDS = (
 
 def fitted(seed: int) -> STSSAD:
     task = planted_patch(0.04, texture="gravel", image_size=32, n_train=300, seed=seed)
-    return STSSAD(CutDiff(areas=[0.02]), settings=SMALL, seed=seed).fit(task.train, task.pool)
+    return STSSAD("paper", CutDiff(areas=[0.02]), settings=SMALL, seed=seed).fit(
+        task.train, task.pool
+    )
 
 
 @pytest.fixture(scope="module")
@@ -43,12 +47,12 @@ def models() -> list[STSSAD]:
 
 @pytest.mark.parametrize("rate", [0.02, 0.05, 0.2])
 def test_false_alarms_on_fresh_textures_are_as_wanted(models: list[STSSAD], rate: float) -> None:
-    """Within the error of having 60 held-out pictures a seed and 4 seeds."""
+    """Within the error of having 60 held-out images a seed and 4 seeds."""
     rates = []
     for seed, model in enumerate(models):
         generator = torch.Generator().manual_seed(100 + seed)
         fresh = model.decision_function(texture_crops("gravel", 500, 32, generator))
-        threshold = threshold_for(model.normal_scores_, rate, model.scorer_.floor)
+        threshold = threshold_for(model.normal_scores_, rate, model.model_.scorer.floor)
         rates.append(float(np.mean(fresh > threshold)))
     n_held_out = len(models) * len(models[0].normal_scores_)
     low, high = binom.ppf([0.005, 0.995], n_held_out, rate) / n_held_out
@@ -102,7 +106,7 @@ def test_memory_stays_flat_while_scoring_twenty_thousand_files(
 
 @pytest.mark.skipif(DATA is None, reason="set STSSAD_DATA to a folder with mvtec/bottle and tile")
 @pytest.mark.parametrize("category,n_normal,n_pool", [("bottle", 209, 83), ("tile", 230, 117)])
-def test_real_pictures_go_through_the_command_line(
+def test_real_images_go_through_the_command_line(
     tmp_path: Path, category: str, n_normal: int, n_pool: int
 ) -> None:
     assert DATA is not None
@@ -110,11 +114,11 @@ def test_real_pictures_go_through_the_command_line(
     if not root.is_dir():
         pytest.skip(f"{root} isn't there")
     words = ["fit", "--normal", root / "train" / "good", "--unlabeled", root / "test", "--out", out,
-             "--image-size", 32, "--width", 8, "--warm-start-epochs", 8, "--max-iterations", 10,
+             "--method", "paper", "--image-size", 32, "--width", 8, "--warm-start-epochs", 8, "--max-iterations", 10,
              "--smoothing", 5]  # fmt: skip
     done = subprocess.run([COMMAND, *map(str, words)], capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
-    assert f"{n_normal} normal and {n_pool} unlabeled pictures" in done.stdout
+    assert f"{n_normal} normal and {n_pool} unlabeled images" in done.stdout
     with open(out / "scores.csv", encoding="utf-8") as file:
         assert len(list(csv.DictReader(file))) == n_pool
     assert (out / "report.html").stat().st_size > 100_000
@@ -122,10 +126,10 @@ def test_real_pictures_go_through_the_command_line(
         [COMMAND, "score", out, root / "test" / "good", "--out", tmp_path / "s.csv"],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    assert "pictures scored" in scored.stdout
+    assert "images scored" in scored.stdout
 
 
-@pytest.mark.skipif(DATA is None, reason="STSSAD_DATA names no folder of real pictures")
+@pytest.mark.skipif(DATA is None, reason="STSSAD_DATA names no folder of real images")
 @pytest.mark.parametrize(
     "words",
     [
@@ -136,7 +140,7 @@ def test_real_pictures_go_through_the_command_line(
         f"bottle {PRETRAINED_WORDS}",
     ],
 )
-def test_committed_results_are_of_these_pictures_and_settings(words: str) -> None:
+def test_committed_results_are_of_these_images_and_settings(words: str) -> None:
     results = Path(__file__).parent.parent / "results"
     done = subprocess.run(
         [COMMAND, "bench", "run", *words.split(), "--dry-run", "--results", str(results)],
@@ -147,8 +151,8 @@ def test_committed_results_are_of_these_pictures_and_settings(words: str) -> Non
     assert done.stdout.strip().endswith(": 0 to run")
 
 
-@pytest.mark.skipif(DATA is None, reason="STSSAD_DATA names no folder of real pictures")
-def test_the_default_way_does_not_fall_below_the_encoder_alone() -> None:
+@pytest.mark.skipif(DATA is None, reason="STSSAD_DATA names no folder of real images")
+def test_the_default_does_not_fall_below_the_encoder_alone() -> None:
     """One of the hardest of the real tasks at hand; the committed results have all."""
     assert DATA is not None
     gained = []
@@ -160,7 +164,8 @@ def test_the_default_way_does_not_fall_below_the_encoder_alone() -> None:
         bed = find_testbed(category, Path(DATA))
         task = bed.load(defect, "imagenet", Reading(128), "inductive", 0, 0.1)
         model = STSSAD(jobs=2).fit(task.train, task.pool)
-        alone = GaussianDensity().fit(model.embed(task.train)).score(model.embed(task.test))
+        Z_trn, Z = (embed_all(model.model_.encoder, x) for x in (task.train, task.test))
+        alone = GaussianDensity().fit(Z_trn).score(Z)
         ours = task.auc(model.decision_function(task.test))
         gained.append(ours - task.auc(alone.numpy()))
     assert np.mean(gained) >= -0.005, gained
@@ -199,7 +204,7 @@ def test_committed_results_meet_what_we_promise() -> None:
 
 
 @pytest.mark.parametrize("category", ["tile", "bottle"])
-def test_committed_heatmaps_are_as_good_as_patchcores(category: str) -> None:
+def test_committed_anomaly_maps_are_as_good_as_patchcores(category: str) -> None:
     lines = Store(Path(__file__).parent.parent / "results").lines("pixels")
     theirs, ours = (
         np.mean([x.auc for x in lines if (x.cell.task, x.cell.method) == (category, name)])

@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from stssad import STSSAD, Rotation, Settings
-from stssad.report import gather, write_report
 from stssad.report.charts import Line, line_chart, linear_ticks, log_ticks
-from stssad.runs import environment
+from stssad.report.material import gather
+from stssad.report.page import write_report
+from stssad.run import Run, environment
+from stssad.storage import write_json
 
 TINY = Settings(
     image_size=32, width=4, holdout_share=0.3, batch_size=8, warm_start_epochs=1, max_iterations=3,
@@ -24,8 +26,11 @@ FACTS = {"title": "<b>Bolts & nuts</b>", "command": "stssad fit --out 'a b'", **
 def page(folder: Path, augmentation: Any, n_pool: int) -> Path:
     generator = torch.Generator().manual_seed(0)
     train, pool = (torch.rand(n, 3, 32, 32, generator=generator) for n in (24, n_pool))
-    model = STSSAD(augmentation, settings=TINY).fit(train, pool)
-    return write_report(folder, model, gather(model, train, pool), FACTS)
+    model = STSSAD("paper", augmentation, settings=TINY).fit(train, pool)
+    gather(model, train, pool).save(folder)
+    write_json(folder / "environment.json", FACTS)
+    model.save(folder)
+    return write_report(Run.open(folder))
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +54,7 @@ def browser() -> Iterator[Any]:
         chromium.close()
 
 
-def test_page_has_no_error_asks_for_nothing_and_shows_its_pictures(
+def test_page_has_no_error_asks_for_nothing_and_shows_its_images(
     report: Path, browser: Any
 ) -> None:
     tab = browser.new_page(viewport={"width": 1100, "height": 900})
@@ -66,7 +71,7 @@ def test_page_has_no_error_asks_for_nothing_and_shows_its_pictures(
     assert len(widths) == 3 * 6 + 40 + 10 and min(widths) == 32
     assert tab.locator("svg").count() == 3 + 2 + 2
     assert tab.locator("h1").inner_text() == "<b>Bolts & nuts</b>"  # as text, not as markup
-    assert "of its 60 pictures score above the threshold" in tab.locator("#finding").inner_text()
+    assert "of its 60 images score above the threshold" in tab.locator("#finding").inner_text()
     assert "stssad fit --out 'a b'" in tab.locator("code").inner_text()
     tab.close()
 
@@ -94,7 +99,7 @@ def test_page_has_a_light_and_a_dark_theme(report: Path, browser: Any) -> None:
 
 def test_page_of_a_rotation_and_a_small_pool(tmp_path: Path) -> None:
     text = page(tmp_path, Rotation(), n_pool=5).read_text()
-    assert "a rotation" in text and "The pool is tiny: 5 pictures" in text
+    assert "a rotation" in text and "The pool is tiny: 5 images" in text
     assert "And the least anomalous" not in text
 
 

@@ -6,8 +6,8 @@ import torch
 from scipy.stats import multivariate_normal
 from sklearn.covariance import LedoitWolf
 
-from stssad.scoring import GaussianDensity, score_variance
-from stssad.threshold import cross_fitted_scores, threshold_for
+from stssad.scoring.gaussian import GaussianDensity, cross_fitted_scores, score_variance
+from stssad.scoring.threshold import threshold_for
 
 
 def embeddings(n: int, d: int, seed: int = 0) -> torch.Tensor:
@@ -31,7 +31,7 @@ def test_larger_score_means_more_anomalous() -> None:
     assert (density.score(far).diff() > 0).all()
 
 
-def test_fewer_pictures_than_dimensions_are_no_obstacle() -> None:
+def test_fewer_images_than_dimensions_are_no_obstacle() -> None:
     Z = embeddings(20, 128)
     assert torch.isfinite(GaussianDensity().fit(Z).score(embeddings(5, 128, seed=1))).all()
 
@@ -65,7 +65,7 @@ def test_unfitted_and_unfittable_densities_say_so() -> None:
         GaussianDensity().fit(embeddings(1, 2))
 
 
-def test_cross_fitted_scores_are_those_of_fresh_pictures() -> None:
+def test_cross_fitted_scores_are_those_of_fresh_images() -> None:
     """In-sample scores are too small; cross-fitted ones have the mean of fresh ones."""
     Z, fresh = embeddings(150, 60), embeddings(2150, 60)[150:]
     density = GaussianDensity().fit(Z)

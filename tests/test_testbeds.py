@@ -18,7 +18,7 @@ from stssad.testbeds.testbed import find_testbed
 READING = Reading(16)
 
 
-def write_pictures(folder: Path, n: int, shade: int) -> None:
+def write_images(folder: Path, n: int, shade: int) -> None:
     folder.mkdir(parents=True)
     for i in range(n):
         Image.new("RGB", (20, 20), (shade, i, 0)).save(folder / f"{i:03}.png")
@@ -27,11 +27,11 @@ def write_pictures(folder: Path, n: int, shade: int) -> None:
 @pytest.fixture
 def tile(tmp_path: Path) -> Path:
     """MVTec's layout with the paper's five defects of tile."""
-    write_pictures(tmp_path / "tile/train/good", 12, 10)
-    write_pictures(tmp_path / "tile/test/good", 6, 20)
+    write_images(tmp_path / "tile/train/good", 12, 10)
+    write_images(tmp_path / "tile/test/good", 6, 20)
     for k, defect in enumerate(mvtec.PAPER_CATEGORIES["tile"]):
-        write_pictures(tmp_path / "tile/test" / defect, 4, 100 + k)
-        write_pictures(tmp_path / "tile/ground_truth" / defect, 4, 255)
+        write_images(tmp_path / "tile/test" / defect, 4, 100 + k)
+        write_images(tmp_path / "tile/ground_truth" / defect, 4, 255)
     return tmp_path
 
 
@@ -67,14 +67,14 @@ def test_missing_mvtec_says_where_to_get_it_and_where_to_put_it(tile: Path) -> N
         find_testbed("carpet").load("hole", "cpu", READING, "transductive", 0)
 
 
-def test_a_damaged_picture_of_mvtec_is_named(tile: Path) -> None:
-    (tile / "tile/test/oil/001.png").write_bytes(b"no picture")
+def test_a_damaged_image_of_mvtec_is_named(tile: Path) -> None:
+    (tile / "tile/test/oil/001.png").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"oil/001\.png"):
         mvtec.load(tile, "tile", "oil", READING)
 
 
 def digits(n_each: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Pictures whose first pixel tells the digit."""
+    """Images whose first pixel tells the digit."""
     generator = np.random.default_rng(seed)
     y = np.repeat(np.arange(10), n_each)
     x = generator.integers(0, 256, (len(y), 32, 32, 3), dtype=np.uint8)
@@ -92,8 +92,8 @@ def mat_files(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def shown(pictures: Tensor) -> set[int]:
-    return set(pictures[:, 0, 0, 0].tolist())
+def shown(images: Tensor) -> set[int]:
+    return set(images[:, 0, 0, 0].tolist())
 
 
 def test_svhn_is_read_from_its_mat_files(mat_files: Path) -> None:
@@ -130,18 +130,18 @@ def test_missing_and_damaged_svhn(tmp_path: Path) -> None:
         svhn.load(tmp_path, "2/2", Reading(32), svhn.Limits())
 
 
-def as_rows(pictures: Tensor) -> set[bytes]:
-    return {p.numpy().tobytes() for p in pictures}
+def as_rows(images: Tensor) -> set[bytes]:
+    return {p.numpy().tobytes() for p in images}
 
 
 @pytest.fixture
 def parts() -> Parts:
     generator = torch.Generator().manual_seed(0)
 
-    def pictures(n: int) -> Tensor:
+    def images(n: int) -> Tensor:
         return torch.randint(0, 256, (n, 3, 8, 8), dtype=torch.uint8, generator=generator)
 
-    return Parts("made/up", pictures(100), pictures(30), pictures(21))
+    return Parts("made/up", images(100), images(30), images(21))
 
 
 def test_transductive_pool_is_the_test_set(parts: Parts) -> None:
@@ -185,12 +185,12 @@ def test_the_order_of_a_pool_tells_nothing(parts: Parts) -> None:
     assert abs(np.mean(places) - 25) < 1.5  # the middle of 51 places
 
 
-def test_demonstrative_tasks_share_their_normal_pictures(tmp_path: Path) -> None:
+def test_demonstrative_tasks_share_their_normal_images(tmp_path: Path) -> None:
     one, other = (demonstrative(name, Reading(32), None, 0) for name in ("0.01/1", "0.16/4"))
     assert torch.equal(one.train, other.train)
     clean = as_rows(one.pool[one.test_labels == 0])
     assert clean == as_rows(other.pool[other.test_labels == 0])
-    write_pictures(tmp_path / "normal", 30, 200)
+    write_images(tmp_path / "normal", 30, 200)
     own = demonstrative("0.04/1", READING, tmp_path / "normal", 0)
     assert (len(own.train), len(own.pool), own.test_labels.sum()) == (20, 10, 5)
     with pytest.raises(ValueError, match="unknown demonstrative task"):

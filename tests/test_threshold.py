@@ -4,17 +4,16 @@ import numpy as np
 import pytest
 import torch
 
-from stssad.threshold import (
-    Contamination,
-    contamination,
+from stssad.scoring.contamination import Contamination, contamination
+from stssad.scoring.threshold import (
     held_out_split,
-    normal_share_above,
+    p_values,
     threshold_for,
 )
 
 
 def normal(rng: np.random.Generator, n: int) -> np.ndarray:
-    """Scores of normal pictures: log-normal above a floor of 5, as squared distances are."""
+    """Scores of normal images: log-normal above a floor of 5, as squared distances are."""
     return 5 + np.exp(rng.normal(2, 0.4, n))
 
 
@@ -39,14 +38,14 @@ def test_threshold_keeps_the_wanted_rate_on_average(rate: float, n: int) -> None
     assert rate - 1 / (n + 1) - 4 * error < np.mean(rates) < rate + 4 * error
 
 
-def test_normal_share_above_is_a_p_value() -> None:
+def test_p_value_is_a_p_value() -> None:
     scores = np.arange(9.0)
     np.testing.assert_allclose(
-        normal_share_above(np.array([-1.0, 0.0, 4.5, 8.0, 99.0]), scores),
+        p_values(np.array([-1.0, 0.0, 4.5, 8.0, 99.0]), scores),
         [1.0, 1.0, 0.5, 0.2, 0.1],
     )
     rng = np.random.default_rng(0)
-    p = [normal_share_above(normal(rng, 1), normal(rng, 30))[0] for _ in range(2000)]
+    p = [p_values(normal(rng, 1), normal(rng, 30))[0] for _ in range(2000)]
     assert np.mean(np.array(p) <= 0.2) == pytest.approx(0.2, abs=0.035)
 
 

@@ -2,27 +2,20 @@
 
 import math
 from dataclasses import fields, replace
-from multiprocessing.connection import Client
 
 import pytest
 import torch
 
-from stssad.augment import CutDiff, Rotation
-from stssad.detector import Detector
-from stssad.encoders import ResNet18
-from stssad.settings import Settings
-from stssad.starts import _mailbox
-from stssad.tuner import (
-    ADAM_BETAS,
+from stssad import CutDiff, ResNet18, Rotation
+from stssad.augment import Augmentation
+from stssad.encoders.detector import Detector
+from stssad.settings import PretrainedSettings, Settings
+from stssad.tuning.descent import ADAM_BETAS, a_step_sizes, clamped_share, descend
+from stssad.tuning.problem import TuningProblem, draw_sample, draw_train_batch
+from stssad.tuning.tuner import (
     Best,
     Record,
     TunerState,
-    a_step_sizes,
-    clamped_share,
-    descend,
-    draw_sample,
-    draw_train_batch,
-    has_settled,
     initial_state,
     remember_best,
     step_size,
@@ -30,6 +23,7 @@ from stssad.tuner import (
     tune,
     warm_start,
 )
+from stssad.tuning.val_loss import mean_distance_loss
 
 TINY = Settings(
     image_size=32, width=4, batch_size=8, warm_start_epochs=2, max_iterations=4,
@@ -37,48 +31,63 @@ TINY = Settings(
 )  # fmt: skip
 
 
-def detector() -> Detector:
-    return Detector(ResNet18(width=4), image_size=32)
-
-
-def pictures(n: int, seed: int = 0) -> torch.Tensor:
+def some_images(n: int, seed: int = 0) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.rand(n, 3, 32, 32, generator=generator) * 0.5 + 0.3
 
 
-def start(net: Detector, seed: int = 0) -> TunerState:
-    return initial_state(net, torch.tensor([math.log(0.05), 0.2, 0.1]), seed)
+def problem(settings: Settings = TINY, augmentation: Augmentation | None = None) -> TuningProblem:
+    detector = Detector(ResNet18(width=4), image_size=32)
+    return TuningProblem(
+        detector, augmentation or CutDiff(), mean_distance_loss, some_images(20),
+        some_images(12, seed=1), settings,
+    )  # fmt: skip
+
+
+def start(of: TuningProblem, seed: int = 0) -> TunerState:
+    return initial_state(of, torch.tensor([math.log(0.05), 0.2, 0.1]), seed)
 
 
 def run(settings: Settings = TINY, seed: int = 0) -> TunerState:
-    net = detector()
-    state = start(net, seed)
-    warm_start(net, CutDiff(), pictures(20), state, settings)
-    tune(net, CutDiff(), pictures(20), pictures(12, seed=1), state, settings)
+    of = problem(settings)
+    state = start(of, seed)
+    warm_start(of, state)
+    tune(of, state)
     return state
 
 
+@pytest.mark.usefixtures("float64")
 def test_train_step_equals_torchs_sgd() -> None:
-    net, settings = detector(), replace(TINY, weight_decay=0.01)
-    state = start(net)
-    module = detector().network
+    of = problem(replace(TINY, weight_decay=0.01))
+    state = start(of)
+    module = Detector(ResNet18(width=4), image_size=32).network
     module.load_state_dict({**state.theta, **state.buffers})
-    sgd = torch.optim.SGD(module.parameters(), lr=0.02, momentum=0.9, weight_decay=0.01)
+    sgd = torch.optim.SGD(module.parameters(), lr=1.0, momentum=0.9, weight_decay=0.01)
     for k in range(3):
-        index = torch.arange(8) + k
-        batch = draw_train_batch(pictures(20), index, CutDiff(), settings, state, net)
+        alpha = step_size(of.settings, 20, k)
+        batch = draw_train_batch(of, torch.arange(8) + k, state.generator)
         augmented = CutDiff()(batch.sources, state.a, batch.noise)
         logits = module.train()(torch.cat([batch.normal, augmented]))
         targets = torch.tensor([0] * 8 + [1] * 8)
         loss = torch.nn.functional.cross_entropy(logits, targets)
         sgd.zero_grad()
         loss.backward()
+        sgd.param_groups[0]["lr"] = alpha
         sgd.step()
-        ours = train_step(net, state, batch, CutDiff(), settings, alpha=0.02)
-        assert ours == pytest.approx(loss.item(), rel=1e-4)
+        step = train_step(of, state, batch)
+        assert step.loss == pytest.approx(loss.item(), rel=1e-9) and step.alpha == alpha
     for name, wanted in module.state_dict().items():
         got = {**state.theta, **state.buffers}[name]
-        torch.testing.assert_close(got, wanted, rtol=1e-3, atol=1e-5)
+        torch.testing.assert_close(got, wanted, rtol=1e-8, atol=1e-10)
+
+
+def test_a_step_says_where_it_began_and_where_it_led() -> None:
+    of = problem()
+    state = start(of)
+    before = state.theta
+    step = train_step(of, state, draw_train_batch(of, torch.arange(8), state.generator))
+    assert step.theta is before and step.theta_next is state.theta
+    assert step.buffers_next is state.buffers and state.n_updates == 1
 
 
 def test_descend_equals_torchs_adam() -> None:
@@ -105,7 +114,7 @@ def test_an_augmentation_may_slow_its_entries_down() -> None:
 
 
 def test_step_size_falls_from_alpha_to_zero_along_a_cosine() -> None:
-    n_updates = TINY.warm_start_epochs * 3 + TINY.max_iterations  # 20 pictures are 3 batches of 8
+    n_updates = TINY.warm_start_epochs * 3 + TINY.max_iterations  # 20 images are 3 batches of 8
     sizes = [step_size(TINY, 20, k) for k in range(n_updates + 1)]
     assert sizes[0] == TINY.theta_step_size and sizes[-1] == pytest.approx(0, abs=1e-12)
     assert sizes[n_updates // 2] == pytest.approx(TINY.theta_step_size / 2)
@@ -136,32 +145,31 @@ def test_several_theta_updates_are_made_for_each_update_of_a() -> None:
     assert state.n_updates == 2 * 3 + 4 * 3 and len(state.history) == 4
 
 
-def test_gamma_sets_the_number_of_augmented_pictures() -> None:
-    net = detector()
-    state, index = start(net), torch.arange(8)
+def test_gamma_sets_the_number_of_augmented_images() -> None:
+    generator = torch.Generator().manual_seed(0)
     for gamma, n in ((0.5, 4), (1.0, 8), (2.0, 16)):
-        settings = replace(TINY, augmented_ratio=gamma)
-        batch = draw_train_batch(pictures(20), index, CutDiff(), settings, state, net)
+        of = problem(replace(TINY, augmented_ratio=gamma))
+        batch = draw_train_batch(of, torch.arange(8), generator)
         assert len(batch.normal) == 8 and len(batch.sources) == len(batch.noise) == n
         assert torch.equal(batch.sources[: min(n, 8)], batch.normal[: min(n, 8)])
 
 
 def test_sample_sizes_of_the_validation_loss_are_as_set_or_all_there_is() -> None:
-    net = detector()
     generator = torch.Generator().manual_seed(0)
-    sample = draw_sample(pictures(20), pictures(12), CutDiff(), TINY, generator, net.device)
+    sample = draw_sample(problem(), generator)
     assert [len(x) for x in (sample.train, sample.sources, sample.pool)] == [10, 6, 5]
     everything = replace(TINY, val_train_samples=500, val_pool_samples=None)
-    sample = draw_sample(pictures(20), pictures(12), CutDiff(), everything, generator, net.device)
+    sample = draw_sample(problem(everything), generator)
     assert [len(x) for x in (sample.train, sample.sources, sample.pool)] == [20, 6, 12]
     assert len(torch.unique(sample.train, dim=0)) == 20  # without repetition
 
 
 def test_clamped_share_counts_the_pixels_driven_to_black() -> None:
-    state, net = start(detector()), detector()
-    batch = draw_train_batch(pictures(20), torch.arange(8), CutDiff(), TINY, state, net)
+    of = problem()
+    state = start(of)
+    batch = draw_train_batch(of, torch.arange(8), state.generator)
     augmented = CutDiff()(batch.sources, state.a, batch.noise)
-    share = clamped_share(CutDiff(), state.a, batch, net.device)
+    share = clamped_share(CutDiff(), state.a, batch.sources, batch.noise)
     assert share == pytest.approx((augmented == 0).float().mean().item()) and share > 0
 
 
@@ -171,9 +179,9 @@ def losses(values: list[float]) -> list[Record]:
 
 def replay(values: list[float], settings: Settings) -> tuple[Best | None, int]:
     """The best state, and after how many iterations the stop rule ends, for given losses."""
-    state = start(detector())
+    state = start(problem())
     for r in losses(values):
-        if has_settled(state, settings):
+        if state.is_over(settings):
             break
         state.history.append(r)
         remember_best(state, torch.tensor([float(r.iteration)]), settings)
@@ -206,31 +214,8 @@ def test_presets_are_the_appendix() -> None:
     assert Settings.quick(width=8).width == 8
 
 
-@pytest.mark.parametrize(
-    "name", [f.name for f in fields(Settings) if f.name not in ("hypergradient", "aspect")]
-)
-def test_negative_settings_are_refused_by_name(name: str) -> None:
-    with pytest.raises(ValueError, match=f"Settings.{name} must be"):
-        Settings(**{name: -1})
-
-
-def test_without_theta_updates_only_a_moves() -> None:
-    """Algorithm 1 with its line 3 empty."""
-    net = detector()
-    state = start(net)
-    theta = {name: p.clone() for name, p in state.theta.items()}
-    settings = replace(TINY, theta_updates=0, warm_start_epochs=0)
-    tune(net, CutDiff(), pictures(20), pictures(12, seed=1), state, settings)
-    assert state.n_updates == 0 and len(state.history) == settings.max_iterations
-    assert all(torch.equal(theta[name], p) for name, p in state.theta.items())
-    assert not torch.equal(state.a, start(net).a)
-    assert not any(any(r.indirect_gradient) for r in state.history)
-
-
-def test_all_events_of_other_processes_arrive_and_the_door_closes() -> None:
-    """Three hundred times: a door that misses the last knock would wait for ever."""
-    heard: list[object] = []
-    for number in range(300):
-        with _mailbox(heard.append) as (address, key), Client(address, authkey=key) as connection:  # type: ignore[arg-type]
-            connection.send(number)
-    assert heard == list(range(300))
+@pytest.mark.parametrize("kind", [Settings, PretrainedSettings])
+def test_negative_settings_are_refused_by_name(kind: type) -> None:
+    for name in [f.name for f in fields(kind) if f.name not in ("hypergradient", "aspect")]:
+        with pytest.raises(ValueError, match=f"{kind.__name__}.{name} must be"):
+            kind(**{name: -1})

@@ -1,42 +1,19 @@
-"""Augmentations: functions that turn a normal picture into a pseudo-anomaly, with parameters `a`.
+"""Augmentations: functions that turn a normal image into a pseudo-anomaly, with parameters `a`.
 
 Randomness is drawn outside (`draw`) and handed in as `noise`, so that an augmentation is a pure
 function: its gradient in `a` can be checked, and a run can be repeated.
 """
 
-from typing import Protocol
+from __future__ import annotations
 
-from torch import Generator, Tensor
+from typing import TYPE_CHECKING, Protocol
 
-from .blur import Blur
-from .cutdiff import CutDiff
-from .cutout import CutOut
-from .cutpaste import CutPaste
-from .patch import Patch
-from .rotation import Rotation
-from .scar import Scar
-from .stain import Stain
-from .warp import Warp
-
-__all__ = [
-    "Augmentation",
-    "Blur",
-    "CutDiff",
-    "CutOut",
-    "CutPaste",
-    "Patch",
-    "Rotation",
-    "Scar",
-    "Stain",
-    "Warp",
-]
-
-
-FAMILIES = (Patch, Scar, Stain, Blur, Warp)  # what is tried where the user names none
+if TYPE_CHECKING:
+    from torch import Generator, Tensor
 
 
 class Augmentation(Protocol):
-    """What the tuner asks of an augmentation. A new one is one new file beside this one.
+    """What the tuners ask of an augmentation. A new type is one new file beside this one.
 
     It may also have `speeds`, a number for each entry of `a` by which its steps are multiplied; a
     `noun` that says what it draws; and `mirrored(a)`, the `a` that does the opposite.
@@ -47,13 +24,13 @@ class Augmentation(Protocol):
         """A name for each entry of `a`, which is unconstrained: any real number is allowed."""
 
     def initial_values(self) -> list[Tensor]:
-        """The starts: several `a`, each of shape (len(names),)."""
+        """Where restarts begin: several `a`, each of shape (len(names),)."""
 
     def random_value(self, generator: Generator) -> Tensor:
         """One `a` drawn from the range that a user without a pool would draw from (RS, RD)."""
 
     def draw(self, n: int, generator: Generator) -> Tensor:
-        """What differs between pictures, such as the place of a patch: (n, k), k may be 0."""
+        """What differs between images, such as the position of a patch: (n, k), k may be 0."""
 
     def __call__(self, images: Tensor, a: Tensor, noise: Tensor) -> Tensor:
         """Images (n, 3, m, m) in [0, 1] to augmented images; pure, differentiable in `a`."""

@@ -7,10 +7,10 @@ import torch
 from torch import Generator, Tensor
 
 from ..filters import gaussian_blur
-from .cutdiff import patch
 from .draws import log_uniform, uniform
+from .shapes import disc
 
-SIGMA = 0.02  # of the blur, as a share of the picture's side
+SIGMA = 0.02  # of the blur, as a share of the image's side
 
 
 def smoothed(images: Tensor) -> Tensor:
@@ -37,8 +37,7 @@ class Blur:
         return torch.rand(n, 2, generator=generator)
 
     def __call__(self, images: Tensor, a: Tensor, noise: Tensor) -> Tensor:
-        unturned = torch.zeros(2, dtype=a.dtype, device=a.device)
-        p = patch(torch.cat([a[:1], unturned]), noise, images.shape[-1])
+        p = disc(a[:1], noise, images.shape[-1])
         return (images + a[1] * p[:, None] * (smoothed(images) - images)).clamp(0, 1)
 
     def mirrored(self, a: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
 """CutDiff, the paper's differentiable CutOut (Sec. 4.2.1, Algorithm 2).
 
-Legend: n pictures of m x m pixels; g pixel positions, row first; mu patch centres; s size, r ratio;
+Legend: n images of m x m pixels; g pixel positions, row first; mu patch centres; s size, r ratio;
 a = (log_area, log_ratio, angle).
 
 The paper leaves three things open, settled here (docs/paper-map.md):
@@ -16,38 +16,13 @@ import torch
 from torch import Generator, Tensor
 
 from .draws import log_uniform, uniform
-
-
-def pixel_positions(m: int, like: Tensor) -> Tensor:
-    """Centres of the pixels of an m x m picture in the unit square, row first: (m, m, 2)."""
-    axis = (torch.arange(m, dtype=like.dtype, device=like.device) + 0.5) / m
-    return torch.stack(torch.meshgrid(axis, axis, indexing="ij"), dim=-1)
-
-
-def patch(a: Tensor, centers: Tensor, m: int) -> Tensor:
-    """The soft patch p of Algorithm 2, line 5: (n, m, m), 1 at the centre, a Gaussian around."""
-    log_area, log_ratio, angle = a.unbind()
-    s, r = torch.exp(log_area / 2), torch.exp(log_ratio)
-    offset = pixel_positions(m, centers)[None] - centers[:, None, None, :]  # g - mu: (n, m, m, 2)
-    down, right = offset.unbind(-1)
-    cos, sin = torch.cos(angle), torch.sin(angle)
-    # (g-mu)^T (L L^T)^-1 (g-mu) = |S^-1 R^T (g-mu)|^2, with L = R S
-    u = (cos * down + sin * right) * r / s
-    v = (cos * right - sin * down) / (s * r)
-    return torch.exp(-(u.square() + v.square()))
+from .shapes import ellipse, fold_ellipse
 
 
 def cutdiff(images: Tensor, a: Tensor, centers: Tensor) -> Tensor:
-    """Darken one soft patch in each picture: images (n, 3, m, m), a (3,), centers (n, 2)."""
-    p = patch(a, centers, images.shape[-1])
+    """Darken one soft patch in each image: images (n, 3, m, m), a (3,), centers (n, 2)."""
+    p = ellipse(a, centers, images.shape[-1])
     return (images - p[:, None]).clamp(0, 1)  # line 6
-
-
-def fold_ellipse(log_ratio: float, angle: float) -> tuple[float, float]:
-    """The one (aspect, degrees in (-45, 45]) among all that name the same ellipse."""
-    quarter_turns = math.ceil(angle / (math.pi / 2) - 0.5)  # a quarter turn swaps the axes
-    aspect = math.exp(2 * log_ratio * (-1) ** quarter_turns)
-    return aspect, math.degrees(angle - quarter_turns * math.pi / 2)
 
 
 class CutDiff:

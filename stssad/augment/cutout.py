@@ -5,8 +5,8 @@ import math
 import torch
 from torch import Generator, Tensor
 
-from .cutdiff import pixel_positions
 from .draws import log_uniform
+from .shapes import pixel_positions
 
 
 def half_sides(a: Tensor) -> Tensor:

@@ -13,18 +13,18 @@ from .cutout import (
 
 
 def shifted(images: Tensor, shift: Tensor) -> Tensor:
-    """Pictures moved down and right by whole pixels, each by its own shift (n, 2), wrapping."""
+    """Images moved down and right by whole pixels, each by its own shift (n, 2), wrapping."""
     n, _, m, _ = images.shape
     index = torch.arange(m, device=images.device)
     rows = (index[None] - shift[:, :1]) % m
     columns = (index[None] - shift[:, 1:]) % m
-    picture = torch.arange(n, device=images.device)[:, None, None]
+    image = torch.arange(n, device=images.device)[:, None, None]
     # advanced indices around a slice put the channel last
-    return images[picture, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
+    return images[image, :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
 
 
 class CutPaste:
-    """A rectangle of the same picture, taken from a random place and pasted at another."""
+    """A rectangle of the same image, taken from a random place and pasted at another."""
 
     names = ("log_area", "log_ratio")
 
@@ -41,7 +41,7 @@ class CutPaste:
         m = images.shape[-1]
         target = noise[:, :2]
         half = half_sides(a)
-        source = half + noise[:, 2:] * (1 - 2 * half)  # the whole source lies in the picture
+        source = half + noise[:, 2:] * (1 - 2 * half)  # the whole source lies in the image
         shift = ((target - source) * m).round().long()
         inside = rectangle(a, target, m)
         return torch.where(inside[:, None], shifted(images, shift), images)

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 import torch
 from torch import Generator, Tensor
 
-from .cutdiff import fold_ellipse, patch
 from .draws import log_uniform, uniform
+from .shapes import ellipse, fold_ellipse
 
 
 def patched(images: Tensor, a: Tensor, centers: Tensor) -> Tensor:
     """Add amplitude x soft patch: a = (log_area, log_ratio, angle, amplitude)."""
-    p = patch(a[:3], centers, images.shape[-1])
+    p = ellipse(a[:3], centers, images.shape[-1])
     return (images + a[3] * p[:, None]).clamp(0, 1)
 
 

@@ -1,4 +1,4 @@
-"""Rotation of the whole picture (Sec. 4.2.2), as a spatial transformer: grid and sampling."""
+"""Rotation of the whole image (Sec. 4.2.2), as a spatial transformer: grid and sampling."""
 
 import math
 from typing import Literal
@@ -13,7 +13,7 @@ Padding = Literal["zeros", "border", "reflection"]
 
 
 def rotate(images: Tensor, angle: Tensor, padding: Padding = "zeros") -> Tensor:
-    """Turn pictures (n, 3, m, m) counter-clockwise by `angle` radians, a scalar tensor."""
+    """Turn images (n, 3, m, m) counter-clockwise by `angle` radians, a scalar tensor."""
     cos, sin, zero = torch.cos(angle), torch.sin(angle), torch.zeros_like(angle)
     # The grid asks where each target pixel comes from, in (x right, y down): the inverse rotation.
     matrix = torch.stack([torch.stack([cos, -sin, zero]), torch.stack([sin, cos, zero])])
@@ -27,7 +27,7 @@ def rotate(images: Tensor, angle: Tensor, padding: Padding = "zeros") -> Tensor:
 
 
 class Rotation:
-    """One angle for all pictures. Zero padding as in the paper; its black corners are a cue that
+    """One angle for all images. Zero padding as in the paper; its black corners are a cue that
     the detector may learn instead of the content, which `border` and `reflection` avoid."""
 
     names = ("angle",)

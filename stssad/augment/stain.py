@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import torch
 from torch import Generator, Tensor
 
-from .cutdiff import patch
 from .draws import log_uniform, uniform
+from .shapes import disc
 
 # Red, green and blue of the starts: blue (or its mirror image, yellow), and red (or cyan).
 TINTS = ((-0.2, -0.1, 0.2), (0.2, -0.2, -0.1))
@@ -34,8 +34,7 @@ class Stain:
         return torch.rand(n, 2, generator=generator)
 
     def __call__(self, images: Tensor, a: Tensor, noise: Tensor) -> Tensor:
-        unturned = torch.zeros(2, dtype=a.dtype, device=a.device)
-        p = patch(torch.cat([a[:1], unturned]), noise, images.shape[-1])
+        p = disc(a[:1], noise, images.shape[-1])
         return (images + a[1:, None, None] * p[:, None]).clamp(0, 1)
 
     def mirrored(self, a: Tensor) -> Tensor:

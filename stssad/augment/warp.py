@@ -7,15 +7,14 @@ import torch
 import torch.nn.functional as F
 from torch import Generator, Tensor
 
-from .cutdiff import patch, pixel_positions
 from .draws import log_uniform
+from .shapes import disc, pixel_positions
 
 
 def warped(images: Tensor, a: Tensor, centers: Tensor, directions: Tensor) -> Tensor:
     """Each pixel comes from `shift` x soft patch away: a = (log_area, log_shift)."""
     m = images.shape[-1]
-    unturned = torch.zeros(2, dtype=a.dtype, device=a.device)
-    p = patch(torch.cat([a[:1], unturned]), centers, m)
+    p = disc(a[:1], centers, m)
     away = torch.stack([torch.cos(directions), torch.sin(directions)], dim=-1)
     source = pixel_positions(m, images)[None] + torch.exp(a[1]) * p[..., None] * away[:, None, None]
     grid = 2 * source.flip(-1) - 1  # column first, in [-1, 1]

@@ -2,11 +2,3 @@
 
 None of these looks at the unlabeled pool; it is an argument so that all methods are called alike.
 """
-
-from .autoencoder import AutoEncoder
-from .deep_svdd import DeepSVDD
-from .frozen import Frozen
-from .patchcore import PatchCore
-from .random_augmentation import RandomAugmentation
-
-__all__ = ["AutoEncoder", "DeepSVDD", "Frozen", "PatchCore", "RandomAugmentation"]

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ..detector import as_floats, in_chunks
+from ..encoders.encoding import as_floats, chunk_size
 from ..settings import Settings
 from ..threads import torch_threads
 
@@ -20,7 +20,7 @@ SMALLEST_MAP = 4
 
 
 class AutoEncoderNetwork(nn.Module):
-    """Pictures in [0, 1] to pictures in [0, 1], through a code."""
+    """Images in [0, 1] to images in [0, 1], through a code."""
 
     def __init__(self, image_size: int, width: int, code: int) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ class AutoEncoderNetwork(nn.Module):
 
 
 class AutoEncoder:
-    """Trained on the normal pictures alone."""
+    """Trained on the normal images alone."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class AutoEncoder:
     @torch.no_grad()
     def decision_function(self, images: Tensor) -> npt.NDArray[np.float64]:
         errors = []
-        for chunk in in_chunks(images):
+        for chunk in torch.split(images, chunk_size(images.shape[-1])):
             batch = as_floats(chunk, self.device)
             errors.append((self.network_(batch) - batch).square().flatten(1).mean(1))
         return torch.cat(errors).cpu().double().numpy()

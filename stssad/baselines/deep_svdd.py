@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ..detector import as_floats, in_chunks
+from ..encoders.encoding import as_floats, chunk_size
 from ..settings import Settings
 from ..threads import torch_threads
 
@@ -24,7 +24,7 @@ def normalisation(n: int) -> nn.BatchNorm2d:
 
 
 def encoder(image_size: int, width: int, embedding_dim: int) -> nn.Sequential:
-    """5x5 convolutions of width/2, width and 2*width channels, each halving the picture."""
+    """5x5 convolutions of width/2, width and 2*width channels, each halving the image."""
     layers: list[nn.Module] = []
     for n_in, n_out in ((3, width // 2), (width // 2, width), (width, 2 * width)):
         layers += [nn.Conv2d(n_in, n_out, 5, padding=2, bias=False), normalisation(n_out)]
@@ -47,13 +47,13 @@ def decoder(image_size: int, width: int, embedding_dim: int) -> nn.Sequential:
 
 
 def contrast_normalised(images: Tensor) -> Tensor:
-    """Each picture with mean 0 and mean absolute value 1."""
+    """Each image with mean 0 and mean absolute value 1."""
     centered = images - images.mean(dim=(1, 2, 3), keepdim=True)
     return centered / centered.abs().mean(dim=(1, 2, 3), keepdim=True).clamp_min(1e-8)
 
 
 class DeepSVDD:
-    """Trained on the normal pictures alone."""
+    """Trained on the normal images alone."""
 
     def __init__(
         self,
@@ -137,7 +137,8 @@ class DeepSVDD:
     @torch.no_grad()
     def _embed(self, images: Tensor) -> Tensor:
         self.network_.eval()
-        return torch.cat([self.network_(c) for c in in_chunks(images)])
+        chunks = torch.split(images, chunk_size(images.shape[-1]))
+        return torch.cat([self.network_(c) for c in chunks])
 
     def decision_function(self, images: Tensor) -> npt.NDArray[np.float64]:
         normalised = self._scaled(contrast_normalised(as_floats(images, self.device)))

@@ -4,9 +4,9 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor, nn
 
-from ..detector import Detector
-from ..encoders import EfficientNetLite0
-from ..scoring import GaussianDensity
+from ..encoders.efficientnet_lite import EfficientNetLite0
+from ..encoders.encoding import embed_all
+from ..scoring.gaussian import GaussianDensity
 
 
 class Frozen:
@@ -16,14 +16,12 @@ class Frozen:
         self.encoder, self.device = encoder, device
 
     def fit(self, train: Tensor, unlabeled: Tensor | None = None) -> "Frozen":
-        encoder = self.encoder or EfficientNetLite0()
-        detector = Detector(encoder, train.shape[-1], self.device)
-        self.frozen_ = detector.frozen(*detector.initial_state(seed=0))
-        self.density_ = GaussianDensity().fit(self.frozen_.embed_all(train))
+        self.encoder_ = (self.encoder or EfficientNetLite0()).to(self.device).eval()
+        self.density_ = GaussianDensity().fit(embed_all(self.encoder_, train))
         return self
 
     def decision_function(self, images: Tensor) -> npt.NDArray[np.float64]:
         scores: npt.NDArray[np.float64] = self.density_.score(
-            self.frozen_.embed_all(images)
+            embed_all(self.encoder_, images)
         ).numpy()
         return scores

@@ -1,7 +1,8 @@
-"""PatchCore (Roth et al., CVPR 2022) on the same encoder: nearest normal place, from a coreset.
+"""PatchCore (Roth et al., CVPR 2022) on the same encoder: the nearest patch of a memory bank.
 
-A tenth of the normal places is kept, chosen by greedy k-centre; a picture's score is that of its
-furthest place, weighted by how alone its nearest neighbour stands (their Eq. 7, nine neighbours).
+A tenth of the normal patches is kept, chosen by greedy k-centre; an image's score is that of its
+highest-scoring patch, weighted by how alone its nearest neighbour stands (their Eq. 7, nine
+neighbours).
 """
 
 import numpy as np
@@ -9,9 +10,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ..detector import Detector
-from ..encoders import EfficientNetLite0
-from ..local import PlaceMemory, as_rows, coreset, place_embeddings
+from ..encoders.efficientnet_lite import EfficientNetLite0
+from ..encoders.encoding import each_chunk, features_of
+from ..scoring.memory_bank import as_rows, coreset, patch_distances, patch_embeddings
 
 N_NEIGHBOURS = 9
 
@@ -29,34 +30,34 @@ class PatchCore:
         self.encoder, self.seed, self.share, self.device = encoder, seed, share, device
 
     def fit(self, train: Tensor, unlabeled: Tensor | None = None) -> "PatchCore":
-        encoder = self.encoder or EfficientNetLite0()
-        detector = Detector(encoder, train.shape[-1], self.device)
-        self.frozen_ = detector.frozen(*detector.initial_state(seed=0))
+        self.encoder_ = (self.encoder or EfficientNetLite0()).to(self.device).eval()
         generator = torch.Generator().manual_seed(self.seed)
-        rows = as_rows(self._places(train))
+        rows = as_rows(self._patches(train))
         kept = coreset(rows, max(1, round(self.share * len(rows))), generator)
-        self.memory_ = PlaceMemory(rows[kept].contiguous())
+        self.bank_ = rows[kept].contiguous()
         return self
 
-    def _places(self, images: Tensor) -> Tensor:
-        return place_embeddings(self.frozen_, images)
+    def _patches(self, images: Tensor) -> Tensor:
+        def work(some: Tensor) -> Tensor:
+            return patch_embeddings(features_of(self.encoder_, some).maps).cpu()
 
-    def heatmaps(self, images: Tensor) -> Tensor:
-        """(n, h, w): each place's distance to the nearest normal one."""
-        return self.memory_.distances(self._places(images))
+        return torch.cat(list(each_chunk(images, work)))
+
+    def anomaly_maps(self, images: Tensor) -> Tensor:
+        """(n, h, w): each patch's distance to the nearest normal one."""
+        return patch_distances(self._patches(images), self.bank_)
 
     def decision_function(self, images: Tensor) -> npt.NDArray[np.float64]:
-        places = self._places(images)
-        distances = self.memory_.distances(places).flatten(1)
+        patches = self._patches(images)
+        distances = patch_distances(patches, self.bank_).flatten(1)
         worst = distances.argmax(dim=1)
-        n_places = distances.shape[1]
-        rows = as_rows(places)[torch.arange(len(images)) * n_places + worst]
+        rows = as_rows(patches)[torch.arange(len(images)) * distances.shape[1] + worst]
         score = distances.gather(1, worst[:, None])[:, 0] * self._weight(rows)
         return score.double().numpy()
 
     def _weight(self, rows: Tensor) -> Tensor:
         """1 - softmax of the distance to the nearest among its own neighbours in the bank."""
-        bank = self.memory_.bank
+        bank = self.bank_
         nearest = bank[torch.cdist(rows, bank).argmin(dim=1)]
         around = torch.cdist(nearest, bank).topk(min(N_NEIGHBOURS, len(bank)), largest=False)
         distances = torch.stack(

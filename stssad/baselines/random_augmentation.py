@@ -1,7 +1,7 @@
 """RS and RD: the same detector, its augmentation drawn at random instead of tuned (Sec. 5).
 
 RS draws `a` once, before training; RD draws it again at every epoch. Either makes as many updates
-of θ as one start of ST-SSAD may.
+of θ as one restart of ST-SSAD may.
 """
 
 import math
@@ -12,12 +12,15 @@ import torch
 from torch import Tensor
 
 from ..augment import Augmentation
-from ..detector import Detector
-from ..encoders import ResNet18
-from ..scoring import GaussianDensity
+from ..encoders.detector import Detector
+from ..encoders.encoding import embed_all
+from ..encoders.resnet import ResNet18
+from ..scoring.gaussian import GaussianDensity
 from ..settings import Settings
 from ..threads import torch_threads
-from ..tuner import draw_train_batch, initial_state, random_index, step_size, train_step
+from ..tuning.problem import TuningProblem
+from ..tuning.tuner import initial_state, train_epoch
+from ..tuning.val_loss import mean_distance_loss
 
 
 class RandomAugmentation:
@@ -42,7 +45,11 @@ class RandomAugmentation:
         return self
 
     def _train(self, detector: Detector, train: Tensor, settings: Settings) -> None:
-        state = initial_state(detector, torch.zeros(len(self.augmentation.names)), self.seed)
+        nothing = train[:0]  # there is no pool, and no validation loss is computed
+        problem = TuningProblem(
+            detector, self.augmentation, mean_distance_loss, train, nothing, settings
+        )
+        state = initial_state(problem, torch.zeros(len(self.augmentation.names)), self.seed)
         per_epoch = math.ceil(len(train) / settings.batch_size)
         n_updates = (
             settings.warm_start_epochs * per_epoch
@@ -53,17 +60,13 @@ class RandomAugmentation:
             if self.dynamic or not drawn:
                 state.a = self.augmentation.random_value(state.generator).to(detector.device)
                 drawn.append(state.a)
-            order = random_index(len(train), None, state.generator)
-            for index in torch.split(order, settings.batch_size)[: n_updates - state.n_updates]:
-                batch = draw_train_batch(train, index, self.augmentation, settings, state, detector)
-                alpha = step_size(settings, len(train), state.n_updates)
-                train_step(detector, state, batch, self.augmentation, settings, alpha)
+            train_epoch(problem, state, most=n_updates - state.n_updates)
         self.learned_ = {} if self.dynamic else self.augmentation.describe(drawn[0].cpu())
-        self.frozen_ = detector.frozen(state.theta, state.buffers)
-        self.density_ = GaussianDensity().fit(self.frozen_.embed_all(train))
+        self.encoder_ = detector.trained_encoder(state.theta, state.buffers)
+        self.density_ = GaussianDensity().fit(embed_all(self.encoder_, train))
 
     def decision_function(self, images: Tensor) -> npt.NDArray[np.float64]:
         scores: npt.NDArray[np.float64] = self.density_.score(
-            self.frozen_.embed_all(images)
+            embed_all(self.encoder_, images)
         ).numpy()
         return scores

@@ -69,15 +69,15 @@ def main_table(lines: Sequence[Line]) -> str:
     tasks = [
         t for t in ours if all(seeds_of(found[m].get(t)) == seeds_of(ours[t]) for m in methods)
     ]
-    head = ["task", *methods, "whole picture", "places", "family", "J", "z", "seeds"]
+    head = ["task", *methods, "image-level", "patches", "type", "J", "z", "seeds"]
     rows, columns = [], []
     for task in tasks:
         of_task = ours[task]
         values = [mean(x.auc for x in found[m][task]) for m in methods]
-        values += [mean(x.details[f"auc {part}"] for x in of_task) for part in ("whole", "places")]
+        values += [mean(x.details[f"auc {part}"] for x in of_task) for part in ("image", "patches")]
         columns.append(values)
         facts = [
-            families(of_task),
+            types(of_task),
             *(f"{mean(x.details[name] for x in of_task):{form}}"
               for name, form in (("J", ".2f"), ("z", ".1f"))),
             str(len(of_task)),
@@ -93,15 +93,15 @@ def digits(value: float) -> str:
     return f"{value:.4f}"
 
 
-def families(lines: Sequence[Line]) -> str:
+def types(lines: Sequence[Line]) -> str:
     """Those that were chosen, the most frequent first."""
-    names = [str(line.learned["family"]) for line in lines]
+    names = [str(line.learned["type"]) for line in lines]
     counts = {name: names.count(name) for name in names}
     return ", ".join(f"{name} {counts[name]}" for name in sorted(counts, key=lambda n: -counts[n]))
 
 
 def criteria_table(lines: Sequence[Line]) -> str:
-    """The score of the whole picture, its direction chosen in different ways."""
+    """The score of the whole image, its direction chosen in different ways."""
     shares = sorted({x.cell.contamination for x in lines if x.cell.contamination is not None})
     head = ["pool", "protocol", "none (GDE)", *CRITERIA, "J, with the fallback", "oracle", "fits"]
     rows = []
@@ -118,9 +118,9 @@ def choices(lines: Sequence[Line]) -> list[str]:
     """Mean AUC of no direction, of each criterion's choice, and of the best there was."""
     plain = mean(x.details["auc plain"] for x in lines)
     chosen = [mean(auc_of_choice(x, value) for x in lines) for value in CRITERIA.values()]
-    kept = mean(x.details["auc whole"] for x in lines)
+    kept = mean(x.details["auc image"] for x in lines)
     oracle = mean(max(x.details["auc plain"], *start_aucs(x)) for x in lines)
-    fits = sum(x.details["stretch"] > 0 for x in lines)
+    fits = sum(x.details["weight"] > 0 for x in lines)
     values = [plain, *chosen, kept, oracle]
     return [*map(digits, values), f"{fits} of {len(lines)}"]
 
@@ -159,7 +159,7 @@ def final_table(lines: Sequence[Line]) -> str:
 
 def pixels_table(lines: Sequence[Line]) -> str:
     mine = [x for x in lines if x.cell.testbed == "pixels"]
-    head = ["category", "PatchCore", PRETRAINED, "difference", "pictures", "seeds"]
+    head = ["category", "PatchCore", PRETRAINED, "difference", "images", "seeds"]
     rows = []
     for category in sorted({x.cell.task for x in mine}, reverse=True):
         of_category = [x for x in mine if x.cell.task == category]
@@ -178,12 +178,15 @@ def short_table(lines: Sequence[Line]) -> str:
     found = [selected(lines, m, "inductive", BAR_CONTAMINATION) for m in methods]
     tasks = [t for t in found[0] if len({str(seeds_of(f.get(t))) for f in found}) == 1]
     if not tasks:
-        return rows_text(["mean AUC", *methods], [])
+        return rows_text(["mean AUROC", *methods], [])
     means = [digits(mean(mean(x.auc for x in f[t]) for t in tasks)) for f in found]
     seeds = len(found[-1][tasks[0]])
     beds = " and ".join(dict.fromkeys(bed for bed, _ in tasks))
-    head = [f"mean AUC, {len(tasks)} kinds of defects of MVTec AD {beds}, {seeds} seeds", *methods]
-    return rows_text(head, [["pictures, 10 % of the pool anomalous, test apart", *means]])
+    head = [
+        f"mean AUROC, {len(tasks)} kinds of defects of MVTec AD {beds}, {seeds} seeds",
+        *methods,
+    ]
+    return rows_text(head, [["10 % of the pool anomalous, inductive", *means]])
 
 
 TABLES: dict[str, Callable[[Sequence[Line]], str]] = {

@@ -39,7 +39,7 @@ class Line:
     n_train: int
     n_pool: int
     n_test: int
-    made_of: str = ""  # differs where pictures, settings or the code of one's own did
+    made_of: str = ""  # differs where images, settings or the code of one's own did
     starts: list[dict[str, Any]] = field(default_factory=list)  # of a tuned method, each start
     details: dict[str, float] = field(default_factory=dict)  # what else a method tells; AUCs
 

@@ -75,7 +75,7 @@ def set_up(lines: Sequence[Line], preset: str, notes: str) -> str:
                   for part in ("train", "pool", "test"))  # fmt: skip
         sizes.append(f"| {bed} | {protocol} | " + " | ".join(counts) + " |")
     return "## What differs from the paper\n\n" + "\n\n".join(
-        part for part in ("\n".join(rows), notes.strip(), "Pictures:", "\n".join(sizes)) if part
+        part for part in ("\n".join(rows), notes.strip(), "Images:", "\n".join(sizes)) if part
     )
 
 
@@ -205,7 +205,7 @@ def fold(ratio: float) -> float:
 
 
 def robustness(lines: Sequence[Line]) -> str:
-    """Average ranks of 64 to 512 augmented pictures in L_val."""
+    """Average ranks of 64 to 512 augmented images in L_val."""
     varied: list[Line] = []
     for line in lines:
         n = line.cell.changes.get("val_augmented_samples")
@@ -225,7 +225,7 @@ def robustness(lines: Sequence[Line]) -> str:
     rows.append("| average rank | " + " | ".join(f"{ranks[n]:.1f}" for n in names) + " |")
     seeds = len({x.cell.seed for x in varied})
     return (
-        f"## Augmented pictures in L_val\n\nAUC of {OURS} with so many of them ({seeds} seed(s); "
+        f"## Augmented images in L_val\n\nAUC of {OURS} with so many of them ({seeds} seed(s); "
         "the preset has " f"{Settings.cpu().val_augmented_samples}); the paper's average ranks on "
         "the eight kinds of cable are 2.6, 2.3, 2.5, 2.4:\n\n" + "\n".join(rows)
     )  # fmt: skip
@@ -299,7 +299,7 @@ def theta_updates(lines: Sequence[Line]) -> str:
 
 def chosen_loss(line: Line) -> float:
     """L_trn around the best state of the start that was chosen."""
-    learned = {name: value for name, value in line.learned.items() if name != "family"}
+    learned = {name: value for name, value in line.learned.items() if name != "type"}
     chosen = [s for s in line.starts if s["learned"] == learned] or line.starts
     return float(chosen[0]["losses"][0])
 

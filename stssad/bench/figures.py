@@ -1,4 +1,4 @@
-"""One function for each figure. They read saved results; two also need the data's pictures."""
+"""One function for each figure. They read saved results; two also need the data's images."""
 
 import json
 import math
@@ -12,20 +12,27 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ..augment import Augmentation, Blur, CutOut, CutPaste, Patch, Scar, Stain, Warp
+from ..augment import Augmentation
+from ..augment.blur import Blur
 from ..augment.cutdiff import cutdiff
-from ..detector import as_floats
+from ..augment.cutout import CutOut
+from ..augment.cutpaste import CutPaste
+from ..augment.patch import Patch
+from ..augment.scratch import Scratch
+from ..augment.stain import Stain
+from ..augment.warp import Warp
+from ..encoders.encoding import as_floats
 from ..settings import Reading
 from ..storage import read_tensors
 from ..testbeds import mvtec
 from ..testbeds.parts import Parts
 from ..testbeds.synthetic import AREAS, ASPECTS, texture_crops
-from ..val_loss import mean_distance_loss
+from ..tuning.val_loss import mean_distance_loss
 from ..words import in_words
 from .cell import Line, Store
 from .tables import OURS
 
-SHOWN = 128  # pixels of pictures in figures
+SHOWN = 128  # pixels of images in figures
 
 
 @dataclass(frozen=True)
@@ -54,10 +61,10 @@ class Sources:
             )
         return found
 
-    def pictures(self, category: str, defect: str) -> Parts:
+    def images(self, category: str, defect: str) -> Parts:
         if self.data is None:
             raise FileNotFoundError(
-                "this figure shows pictures of MVTec AD; name the folder that holds them with "
+                "this figure shows images of MVTec AD; name the folder that holds them with "
                 "--data or STSSAD_DATA"
             )
         return mvtec.load(self.data, category, defect, Reading(SHOWN))
@@ -146,7 +153,7 @@ def trajectories(sources: Sources) -> Any:
 
 
 def tsne(sources: Sources) -> Any:
-    """Embeddings of training, augmented and pool pictures of one task, as a map."""
+    """Embeddings of training, augmented and pool images of one task, as a map."""
     from sklearn.manifold import TSNE
 
     path = sources.results / "embeddings.safetensors"
@@ -202,10 +209,10 @@ def limitation(sources: Sources) -> Any:
 
 
 def beside_anomalies(sources: Sources, tasks: list[tuple[str, str]], lines: list[Line]) -> Any:
-    """A row for each task: three anomalies, three normal pictures with the learned patch."""
+    """A row for each task: three anomalies, three normal images with the learned patch."""
     figure, axes = pyplot().subplots(len(tasks), 6, figsize=(9.6, 1.75 * len(tasks)), squeeze=False)
     for row, (category, defect), line in zip(axes, tasks, lines, strict=True):
-        parts = sources.pictures(category, defect)
+        parts = sources.images(category, defect)
         generator = torch.Generator().manual_seed(0)
         normal = as_floats(parts.train[:3], torch.device("cpu"))
         centers = 0.2 + 0.6 * torch.rand(3, 2, generator=generator)
@@ -218,28 +225,28 @@ def beside_anomalies(sources: Sources, tasks: list[tuple[str, str]], lines: list
     return figure
 
 
-def show(axes: Sequence[Any], pictures: Tensor) -> None:
-    for axis, picture in zip(axes, pictures, strict=True):
-        axis.imshow(picture.permute(1, 2, 0).numpy(), vmin=0, vmax=1)
+def show(axes: Sequence[Any], images: Tensor) -> None:
+    for axis, image in zip(axes, images, strict=True):
+        axis.imshow(image.permute(1, 2, 0).numpy(), vmin=0, vmax=1)
         axis.set(xticks=[], yticks=[])
 
 
 def augmentations(sources: Sources) -> Any:
-    """CutPaste, CutOut, and CutDiff with different hyperparameters, on one texture picture."""
+    """CutPaste, CutOut, and CutDiff with different hyperparameters, on one texture image."""
     areas = (0.01, 0.04, 0.16, 0.64)
-    picture = texture_crops("brick", 1, SHOWN, torch.Generator().manual_seed(1))
+    image = texture_crops("brick", 1, SHOWN, torch.Generator().manual_seed(1))
     rows: dict[str, Callable[[float], Tensor]] = {
         "CutPaste": lambda area: CutPaste()(
-            picture, torch.tensor([math.log(area), 0.0]), torch.tensor([[0.5, 0.5, 0.2, 0.8]])
+            image, torch.tensor([math.log(area), 0.0]), torch.tensor([[0.5, 0.5, 0.2, 0.8]])
         ),
         "CutOut": lambda area: CutOut()(
-            picture, torch.tensor([math.log(area), 0.0]), torch.tensor([[0.5, 0.5]])
+            image, torch.tensor([math.log(area), 0.0]), torch.tensor([[0.5, 0.5]])
         ),
     }
     for aspect, degrees in ((1.0, 0.0), (2.0, 0.0), (2.0, 45.0)):
         a_rest = [math.log(aspect) / 2, math.radians(degrees)]
         rows[f"CutDiff {aspect:g}, {degrees:g}°"] = lambda area, a_rest=a_rest: cutdiff(
-            picture, torch.tensor([math.log(area), *a_rest]), torch.tensor([[0.5, 0.5]])
+            image, torch.tensor([math.log(area), *a_rest]), torch.tensor([[0.5, 0.5]])
         )  # type: ignore[misc]
     figure, axes = pyplot().subplots(len(rows), len(areas), figsize=(6.4, 7.6))
     for row, (name, make) in zip(axes, rows.items(), strict=True):
@@ -250,10 +257,10 @@ def augmentations(sources: Sources) -> Any:
     return figure
 
 
-def families(sources: Sources) -> Any:
-    """What the default way tunes: each family at four `a`, on a texture with some colour."""
+def types(sources: Sources) -> Any:
+    """What the pretrained method tunes: each type at four `a`, on a texture with some colour."""
     grey = texture_crops("gravel", 1, SHOWN, torch.Generator().manual_seed(3))
-    picture = (grey * torch.tensor([1.0, 0.93, 0.82])[:, None, None]).clamp(0, 1)
+    image = (grey * torch.tensor([1.0, 0.93, 0.82])[:, None, None]).clamp(0, 1)
 
     def log(*values: float) -> list[float]:
         return [math.log(value) for value in values]
@@ -261,9 +268,10 @@ def families(sources: Sources) -> Any:
     rows: list[tuple[Augmentation, list[float], list[list[float]]]] = [
         (Patch(), [0.5, 0.5], [[*log(area), 0.3, 0.4, amplitude] for area, amplitude in
                                ((0.01, -0.5), (0.04, -0.5), (0.01, 0.5), (0.04, 0.5))]),
-        (Scar(), [0.5, 0.5, 0.3], [[*log(length, width), amplitude] for length, width, amplitude in
-                                   ((0.4, 0.015, -0.6), (0.9, 0.015, -0.6), (0.4, 0.04, 0.6),
-                                    (0.9, 0.02, 0.6))]),
+        (Scratch(), [0.5, 0.5, 0.3], [[*log(length, width), amplitude]
+                                      for length, width, amplitude in
+                                      ((0.4, 0.015, -0.6), (0.9, 0.015, -0.6), (0.4, 0.04, 0.6),
+                                       (0.9, 0.02, 0.6))]),
         (Stain(), [0.5, 0.5], [[*log(0.03), *tint] for tint in
                                ((-0.3, -0.15, 0.3), (0.3, 0.15, -0.3), (0.3, -0.3, -0.15),
                                 (-0.3, 0.3, 0.15))]),
@@ -273,12 +281,12 @@ def families(sources: Sources) -> Any:
                                    ((0.03, 0.05), (0.1, 0.05), (0.03, 0.15), (0.1, 0.15))]),
     ]  # fmt: skip
     figure, axes = pyplot().subplots(len(rows), 5, figsize=(7.6, 7.8))
-    for row, (family, noise, values) in zip(axes, rows, strict=True):
-        made = [family(picture, torch.tensor(a), torch.tensor([noise])) for a in values]
-        show(row, torch.cat([picture, *made]))
-        row[0].set_ylabel(type(family).__name__, fontsize=9)
+    for row, (type_, noise, values) in zip(axes, rows, strict=True):
+        made = [type_(image, torch.tensor(a), torch.tensor([noise])) for a in values]
+        show(row, torch.cat([image, *made]))
+        row[0].set_ylabel(type(type_).__name__, fontsize=9)
         for axis, a in zip(row[1:], values, strict=True):
-            words = in_words(family.describe(torch.tensor(a))).split(", ")
+            words = in_words(type_.describe(torch.tensor(a))).split(", ")
             shown = [w for w in words if not w.startswith(("aspect", "angle"))]
             axis.set_title("\n".join(shown), fontsize=6.5)
     return figure
@@ -315,7 +323,7 @@ def landscape(sources: Sources) -> Any:
 
 
 def times(sources: Sources) -> Any:
-    """The running time of the four steps against layers and pictures (benchmarks/complexity.py)."""
+    """The running time of the four steps against layers and images (benchmarks/complexity.py)."""
     path = sources.results / "complexity.json"
     if not path.is_file():
         raise FileNotFoundError(
@@ -324,7 +332,7 @@ def times(sources: Sources) -> Any:
         )
     kept = json.loads(path.read_text())
     figure, axes = pyplot().subplots(1, 2, figsize=(9, 3.6), sharey=True)
-    for axis, name in zip(axes, ("layers", "pictures"), strict=True):
+    for axis, name in zip(axes, ("layers", "images"), strict=True):
         xs = kept[name]["at"]
         means, deviations = (np.array(kept[name][k]) for k in ("mean", "deviation"))
         for k in range(4):
@@ -346,7 +354,7 @@ FIGURES: dict[str, Callable[[Sources], Any]] = {
     "tsne": tsne,
     "gallery": gallery,
     "augmentations": augmentations,
-    "families": families,
+    "types": types,
     "limitation": limitation,
     "landscape": landscape,
     "times": times,

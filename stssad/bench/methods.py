@@ -11,13 +11,13 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from ..augment import Augmentation, CutDiff, CutOut, CutPaste, Rotation
-from ..baselines import AutoEncoder, DeepSVDD, Frozen, PatchCore, RandomAugmentation
+from ..augment import Augmentation
+from ..encoders.encoding import embed_all
 from ..model import STSSAD
-from ..scoring import GaussianDensity
-from ..settings import Mode, Settings
-from ..starts import stretched
-from ..val_loss import ValLoss, mean_distance_loss, mmd_loss
+from ..registry import AUGMENTATIONS, BASELINES
+from ..scoring.gaussian import GaussianDensity, ImageGaussian
+from ..settings import AnySettings, Mode, PretrainedSettings, Settings
+from ..tuning.val_loss import ValLoss, mean_distance_loss, mmd_loss
 from .tables import ABLATIONS, OURS
 
 WITH_AUGMENTATION = f"{OURS}@"
@@ -25,7 +25,7 @@ PRETRAINED = f"{OURS}+"
 
 
 class Estimator(Protocol):
-    """What a method builds: it sees pictures, and no labels or names."""
+    """What a method builds: it sees images, and no labels or names."""
 
     def fit(self, train: Tensor, unlabeled: Tensor) -> object: ...
 
@@ -38,7 +38,7 @@ class Estimator(Protocol):
 class Surroundings:
     """What a method may be built from."""
 
-    settings: Settings
+    settings: AnySettings
     augmentation: Callable[[], Augmentation]  # what is tuned on this testbed
     seed: int
     warm_starts: Path | None  # a folder that tuned methods share
@@ -47,16 +47,17 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Method:
-    """`uses_pool`: a method that doesn't is fitted once for all tasks of the same pictures."""
+    """`uses_pool`: a method that doesn't is fitted once for all tasks of the same images."""
 
     build: Callable[[Surroundings], Estimator]
     uses_pool: bool
 
 
-def check_trains(settings: Settings) -> None:
+def paper_settings(settings: AnySettings) -> Settings:
     """The paper's methods, under the paper's names, only where something is trained."""
-    if settings.is_frozen:
+    if not isinstance(settings, Settings):
         raise ValueError(f"these settings train nothing; use {PRETRAINED}, Frozen or PatchCore")
+    return settings
 
 
 class Tuned:
@@ -78,7 +79,7 @@ class Ours:
     """The default of `stssad fit`, and the scores that it is made of."""
 
     def __init__(self, model: STSSAD) -> None:
-        if not (model.settings or Settings.imagenet()).is_frozen:
+        if not isinstance(model.settings, PretrainedSettings):
             raise ValueError(f"{PRETRAINED} keeps its encoder as it is; use --preset imagenet")
         self.model = model
 
@@ -94,34 +95,44 @@ class Ours:
     def facts(self) -> dict[str, float]:
         evidence = self.model.evidence_
         assert evidence is not None
-        return {"J": evidence.alignment, "z": evidence.z, "stretch": self._density.stretch}
+        weight = float(self._density.weight)
+        return {"J": evidence.alignment, "z": evidence.z, "weight": weight}
 
     @property
     def _density(self) -> GaussianDensity:
-        return self.model.scorer_.density
+        part = self.model.model_.scorer.parts[0]  # type: ignore[index]
+        assert isinstance(part, ImageGaussian)
+        return part.density
 
     def other_scores(self, images: Tensor) -> dict[str, npt.NDArray[np.float64]]:
-        """Of the plain density, of the stretched one, of places, and of every start's density."""
-        Z = self.model.embed(images)
-        plain = replace(self._density, stretch=0.0)
-        places = self.model.place_scores(images)
-        found = {"plain": plain.score(Z), "whole": self._density.score(Z)}
-        if places is not None:
-            found["places"] = places
-        for k, imitation in enumerate(self.model.imitations_):
-            assert imitation is not None
-            found[f"start {k + 1}"] = stretched(plain, imitation, self.model.dimension_).score(Z)
+        """Of the plain density, the up-weighted one, the patches, and every restart's density."""
+        Z = embed_all(self.model.model_.encoder, images)
+        found = {"plain": self._towards(None, 0.0).score(Z), "image": self._density.score(Z)}
+        of_parts = self.model.score_images(images).parts
+        if len(of_parts) > 1:
+            found["patches"] = of_parts[1]
+        transient = self.model.fitted_.transient
+        for k, learned in enumerate(transient.shifts):
+            density = self._towards(learned.shift, learned.weight(transient.dimension))
+            found[f"start {k + 1}"] = density.score(Z)
         return {name: scores.double().numpy() for name, scores in found.items()}
+
+    def _towards(self, shift: Tensor | None, weight: float) -> GaussianDensity:
+        """The fitted density with another direction."""
+        density = GaussianDensity(shift, weight)
+        density.mean, density.cholesky = self._density.mean, self._density.cholesky
+        return density
 
 
 def tuned(
     s: Surroundings, val_loss: ValLoss = mean_distance_loss, mode: Mode | None = None
 ) -> Tuned:
-    check_trains(s.settings)
-    settings = replace(s.settings, hypergradient=mode) if mode else s.settings
+    settings = paper_settings(s.settings)
+    settings = replace(settings, hypergradient=mode) if mode else settings
     model = STSSAD(
-        s.augmentation(), settings=settings, seed=s.seed, val_loss=val_loss, device=s.device
-    )
+        "paper", s.augmentation(), settings=settings, seed=s.seed, val_loss=val_loss,
+        device=s.device,
+    )  # fmt: skip
     return Tuned(model, s.warm_starts)
 
 
@@ -130,26 +141,38 @@ def mmd_unnormalized(Z_trn: Tensor, Z_aug: Tensor, Z_val: Tensor) -> Tensor:
 
 
 def random(kind: Callable[[], Augmentation], dynamic: bool, s: Surroundings) -> Estimator:
-    check_trains(s.settings)
-    return RandomAugmentation(kind(), dynamic, s.settings, s.seed, s.device)
+    settings = paper_settings(s.settings)
+    method: Estimator = BASELINES["RandomAugmentation"](kind(), dynamic, settings, s.seed, s.device)
+    return method
+
+
+def trained(name: str, s: Surroundings) -> Estimator:
+    """A baseline that is trained with the settings' width, on the normal images alone."""
+    method: Estimator = BASELINES[name](paper_settings(s.settings), s.seed, device=s.device)
+    return method
 
 
 def _random_methods() -> dict[str, Method]:
-    kinds: dict[str, Callable[[], Augmentation]]
-    kinds = {"CO": CutOut, "CP": CutPaste, "CD": CutDiff, "RO": Rotation}
+    kinds = {"CO": "CutOut", "CP": "CutPaste", "CD": "CutDiff", "RO": "Rotation"}
+
+    def build(name: str, dynamic: bool, s: Surroundings) -> Estimator:
+        return random(AUGMENTATIONS[name], dynamic, s)
+
     return {
-        f"{way}-{short}": Method(partial(random, kind, way == "RD"), uses_pool=False)
-        for short, kind in kinds.items()
+        f"{way}-{short}": Method(partial(build, name, way == "RD"), uses_pool=False)
+        for short, name in kinds.items()
         for way in ("RS", "RD")
     }
 
 
 METHODS: Mapping[str, Method] = {
-    "AE": Method(lambda s: AutoEncoder(s.settings, s.seed, device=s.device), uses_pool=False),
-    "D-SVDD": Method(lambda s: DeepSVDD(s.settings, s.seed, device=s.device), uses_pool=False),
+    "AE": Method(partial(trained, "AutoEncoder"), uses_pool=False),
+    "D-SVDD": Method(partial(trained, "DeepSVDD"), uses_pool=False),
     **_random_methods(),
-    "Frozen": Method(lambda s: Frozen(device=s.device), uses_pool=False),
-    "PatchCore": Method(lambda s: PatchCore(seed=s.seed, device=s.device), uses_pool=False),
+    "Frozen": Method(lambda s: BASELINES["Frozen"](device=s.device), uses_pool=False),
+    "PatchCore": Method(
+        lambda s: BASELINES["PatchCore"](seed=s.seed, device=s.device), uses_pool=False
+    ),
     PRETRAINED: Method(
         lambda s: Ours(STSSAD(settings=s.settings, seed=s.seed, device=s.device)), uses_pool=True
     ),

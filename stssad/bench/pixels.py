@@ -10,11 +10,11 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from ..baselines import PatchCore
-from ..images import find_pictures, read_pictures
-from ..local import upsampled
+from ..baselines.patchcore import PatchCore
+from ..images import find_images, read_images
 from ..model import STSSAD
-from ..settings import Reading, Settings
+from ..scoring.anomaly_map import upsampled
+from ..settings import PretrainedSettings, Reading
 from ..testbeds import mvtec
 from ..threads import torch_threads
 from ..version import __version__
@@ -24,19 +24,19 @@ from .methods import PRETRAINED
 TESTBED = "pixels"  # of the result lines
 
 
-def masked_pictures(root: Path, category: str, reading: Reading) -> tuple[Tensor, Tensor]:
-    """All test pictures (n, 3, m, m) and their masks (n, m, m), 1 where there is a defect."""
+def masked_images(root: Path, category: str, reading: Reading) -> tuple[Tensor, Tensor]:
+    """All test images (n, 3, m, m) and their masks (n, m, m), 1 where there is a defect."""
     folder = mvtec.category_folder(root, category)
-    paths = find_pictures(folder / "test")
+    paths = find_images(folder / "test")
     masks = [mask_of(folder, path, reading.image_size) for path in paths]
-    return read_pictures(paths, reading)[0], torch.from_numpy(np.stack(masks))
+    return read_images(paths, reading)[0], torch.from_numpy(np.stack(masks))
 
 
-def mask_of(folder: Path, picture: Path, size: int) -> npt.NDArray[np.bool_]:
-    defect = picture.parent.name
+def mask_of(folder: Path, image: Path, size: int) -> npt.NDArray[np.bool_]:
+    defect = image.parent.name
     if defect == "good":
         return np.zeros((size, size), dtype=bool)
-    path = folder / "ground_truth" / defect / f"{picture.stem}_mask.png"
+    path = folder / "ground_truth" / defect / f"{image.stem}_mask.png"
     if not path.is_file():
         raise FileNotFoundError(f"no mask {str(path)!r}; unpack the category again")
     with Image.open(path) as mask:
@@ -52,13 +52,13 @@ def pixel_auc(maps: Tensor, masks: Tensor) -> float:
 
 
 def ours(train: Tensor, images: Tensor, seed: int) -> Tensor:
-    places = STSSAD(seed=seed).fit(train, images).place_distances(images)
-    assert places is not None
-    return places
+    maps = STSSAD(seed=seed).fit(train, images).fitted_.transient.pool_maps
+    assert maps is not None
+    return maps
 
 
 def patchcore(train: Tensor, images: Tensor, seed: int) -> Tensor:
-    return PatchCore(seed=seed).fit(train).heatmaps(images)
+    return PatchCore(seed=seed).fit(train).anomaly_maps(images)
 
 
 MAPS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
@@ -68,15 +68,15 @@ MAPS: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
 
 
 def run_pixels(category: str, root: Path, seeds: int, store: Store) -> Iterator[Line]:
-    """Both maps of a category, of all its test pictures; they are the pool, unlabeled, as well.
+    """Both maps of a category, of all its test images; they are the pool, unlabeled, as well.
 
     Our maps don't depend on the pool, nor on what was tuned to it.
     """
     done = {line.cell.key for line in store.lines(TESTBED)}
-    reading = Settings.imagenet().reading
+    reading = PretrainedSettings().reading
     folder = mvtec.category_folder(root, category)
-    train = read_pictures(find_pictures(folder / "train/good"), reading)[0]
-    images, masks = masked_pictures(root, category, reading)
+    train = read_images(find_images(folder / "train/good"), reading)[0]
+    images, masks = masked_images(root, category, reading)
     for seed in range(seeds):
         for name, maps in MAPS.items():
             cell = Cell(TESTBED, category, name, seed, "transductive", "imagenet")

@@ -6,14 +6,17 @@ Labels are read here, once a method has given its scores, by `Task.auc`.
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 import torch
 
-from ..settings import Settings
+from ..methods.frozen_restart import PretrainedCandidate
+from ..methods.paper_candidate import PaperCandidate
+from ..processes import unordered
+from ..settings import AnySettings
 from ..testbeds.parts import Protocol
 from ..testbeds.task import Task
 from ..testbeds.testbed import Testbed, find_testbed
@@ -56,17 +59,17 @@ def units(
 ) -> list[Unit]:
     """Cells of a method that ignores the pool go together, and those of the same pool.
 
-    In turn from each group with the same pictures and seed: two that run at once seldom need the
+    In turn from each group with the same images and seed: two that run at once seldom need the
     same warm start. `words` finds methods that are a user's own, by their names.
     """
     words = words or {}
     groups: dict[tuple[Any, ...], list[list[Cell]]] = defaultdict(list)
     together: dict[tuple[Any, ...], list[Cell]] = {}
     for cell in cells:
-        pictures = (cell.testbed, cell.task.split("/")[0] if cell.testbed == "svhn" else "")
+        images = (cell.testbed, cell.task.split("/")[0] if cell.testbed == "svhn" else "")
         # Of given contamination, the pool is the same by both protocols.
         protocol = cell.protocol if cell.contamination is None else ""
-        group = (*pictures, protocol, cell.contamination, cell.seed)
+        group = (*images, protocol, cell.contamination, cell.seed)
         uses_pool = method(words.get(cell.method, cell.method)).uses_pool
         name = (*group, cell.preset, str(cell.changes), cell.method, cell.task * uses_pool)
         if name not in together:
@@ -85,7 +88,7 @@ def in_turn(groups: list[list[Any]]) -> list[Any]:
     return [group[i] for i in range(longest) for group in groups if i < len(group)]
 
 
-def settings_of(cell: Cell, bed: Testbed) -> Settings:
+def settings_of(cell: Cell, bed: Testbed) -> AnySettings:
     return bed.settings(cell.preset, **cell.changes)
 
 
@@ -97,16 +100,17 @@ def load_task(cell: Cell, data: Path | None) -> Task:
 
 
 def made_of(cell: Cell, task: Task, data: Path | None, words: str = "") -> str:
-    """A digest of what a result rests on beside its cell: pictures, settings, code of one's own."""
+    """A digest of what a result rests on beside its cell: images, settings, code of one's own."""
     digest = hashlib.sha256()
-    settings = asdict(settings_of(cell, find_testbed(cell.testbed, data)))
-    usual = asdict(Settings())  # a setting that is added later, and left alone, changes nothing
-    digest.update(str({k: v for k, v in settings.items() if v != usual[k]}).encode())
+    settings = settings_of(cell, find_testbed(cell.testbed, data))
+    usual = asdict(type(settings)())  # a setting that is added later, and left alone, is no change
+    changed = {k: v for k, v in asdict(settings).items() if v != usual[k]}
+    digest.update(str(changed).encode())
     digest.update(source_of(words).encode())
-    for pictures in (task.train, task.pool, task.test):
-        if pictures.is_floating_point():  # whose last bits differ between machines
-            pictures = (pictures * 255).round().to(torch.uint8)
-        digest.update(pictures.numpy().tobytes())
+    for images in (task.train, task.pool, task.test):
+        if images.is_floating_point():  # whose last bits differ between machines
+            images = (images * 255).round().to(torch.uint8)
+        digest.update(images.numpy().tobytes())
     return digest.hexdigest()[:16]
 
 
@@ -148,7 +152,7 @@ def details_of(estimator: Estimator, task: Task) -> dict[str, float]:
 
 
 def fit(unit: Unit, cell: Cell, task: Task) -> tuple[Estimator, float]:
-    """All that a method sees of a task: normal pictures and the unlabeled pool. And seconds."""
+    """All that a method sees of a task: normal images and the unlabeled pool. And seconds."""
     bed = find_testbed(cell.testbed, unit.data)
     place = Surroundings(
         settings_of(cell, bed), bed.augmentation, cell.seed, unit.warm_starts, unit.device
@@ -183,21 +187,35 @@ def line_of(
 
 
 def start_facts(candidate: Any) -> dict[str, Any]:
-    """What tables and figures need of one start."""
-    first = next(iter(candidate.learned))
-    kind = {}
-    if candidate.alignment is not None:
-        aligned = {"J": candidate.alignment, "mean_distance": candidate.mean_distance}
-        kind = {"family": candidate.family, **rounded(aligned)}
+    """What tables and figures need of one restart."""
     return {
-        **kind,
         "initial": rounded(candidate.initial),
         "learned": rounded(candidate.learned),
         "variance": float(f"{candidate.score_variance:.4g}"),
-        "collapsed": candidate.collapsed,
-        "losses": [round(candidate.train_loss, 4), round(candidate.val_loss, 4)],
-        "path": [float(f"{record.learned[first]:.4g}") for record in candidate.history],
+        "path": path_of(candidate),
+        **KIND_FACTS[type(candidate)](candidate),
     }
+
+
+def path_of(candidate: Any) -> list[float]:
+    """The first learned value on its way."""
+    first = next(iter(candidate.learned))
+    return [float(f"{record.learned[first]:.4g}") for record in candidate.history]
+
+
+def paper_facts(c: PaperCandidate) -> dict[str, Any]:
+    return {"collapsed": c.collapsed, "losses": [round(c.train_loss, 4), round(c.val_loss, 4)]}
+
+
+def pretrained_facts(c: PretrainedCandidate) -> dict[str, Any]:
+    aligned = {"J": c.alignment, "mean_distance": c.mean_distance}
+    return {"type": c.augmentation, **rounded(aligned), "loss": round(c.val_loss, 4)}
+
+
+KIND_FACTS: dict[type, Callable[[Any], dict[str, Any]]] = {
+    PaperCandidate: paper_facts,
+    PretrainedCandidate: pretrained_facts,
+}
 
 
 def rounded(values: dict[str, Any]) -> dict[str, Any]:
@@ -210,10 +228,4 @@ def rounded(values: dict[str, Any]) -> dict[str, Any]:
 
 def run_here(todo: list[Unit], jobs: int) -> Iterator[Outcome]:
     """In processes of this machine, each result as soon as it is there."""
-    if jobs == 1:
-        yield from map(run_unit, todo)
-        return
-    from joblib import Parallel, delayed
-
-    parallel = Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
-    yield from parallel(delayed(run_unit)(unit) for unit in todo)
+    yield from map(run_unit, todo) if jobs == 1 else unordered(run_unit, todo, jobs)

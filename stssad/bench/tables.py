@@ -222,7 +222,7 @@ def notes(
         + ". Mean test AUC over seeds; the best of the main methods in bold (ablations aside).",
         "The row of means is over the tasks that all columns have, that of ranks over those that "
         "all main methods have. p-values: one-sided Wilcoxon signed-rank test that ST-SSAD is "
-        "better than the column, over task x seed pairs (not independent: seeds share pictures) "
+        "better than the column, over task x seed pairs (not independent: seeds share images) "
         "and over task means.",
         "MMD with an RBF kernel, its bandwidth the median squared distance.",
     ]

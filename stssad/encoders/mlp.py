@@ -5,15 +5,19 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from .batchnorm import BatchNorm1d
+from .encoder import imagenet_normalization
 
 
 class MLP(nn.Module):
-    """`n_layers` linear layers of `width` units on the flattened picture; embeds into `width`."""
+    """`n_layers` linear layers of `width` units on the flattened image; embeds into `width`."""
+
+    trainable = True
 
     def __init__(self, image_size: int, n_layers: int = 8, width: int = 128) -> None:
         super().__init__()
         self.image_size, self.n_layers, self.width = image_size, n_layers, width
         self.embedding_dim = width
+        self.normalization = imagenet_normalization()
         sizes = [3 * image_size**2] + [width] * n_layers
         layers: list[nn.Module] = [nn.Flatten()]
         for n_in, n_out in pairwise(sizes):
@@ -32,5 +36,12 @@ class MLP(nn.Module):
         """What the constructor needs to build this encoder again."""
         return {"image_size": self.image_size, "n_layers": self.n_layers, "width": self.width}
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layers(x)  # type: ignore[no-any-return]
+    def features(self, images: Tensor) -> list[Tensor]:
+        """One map of a single place: it doesn't tell what is where."""
+        return [self.layers(self.normalization(images))[:, :, None, None]]
+
+    def pooled(self, maps: list[Tensor]) -> Tensor:
+        return maps[0].flatten(1)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.pooled(self.features(images))

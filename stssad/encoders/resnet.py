@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .batchnorm import BatchNorm2d
+from .encoder import imagenet_normalization
 
 
 def convolution(n_in: int, n_out: int, size: int, stride: int) -> nn.Conv2d:
@@ -32,10 +33,13 @@ class Block(nn.Module):
 class ResNet18(nn.Module):
     """Embeddings of 8 * width dimensions; width 64, the original, gives the paper's 512."""
 
+    trainable = True
+
     def __init__(self, width: int = 64) -> None:
         super().__init__()
         self.width = width
         self.embedding_dim = 8 * width
+        self.normalization = imagenet_normalization()
         self.stem = nn.Sequential(  # ReLU after pooling: the same numbers, on a quarter of them
             convolution(3, width, 7, 2), BatchNorm2d(width), nn.MaxPool2d(3, 2, 1), nn.ReLU()
         )
@@ -62,5 +66,12 @@ class ResNet18(nn.Module):
         """What the constructor needs to build this encoder again."""
         return {"width": self.width}
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.layers(self.stem(x)).mean(dim=(2, 3))  # type: ignore[no-any-return]
+    def features(self, images: Tensor) -> list[Tensor]:
+        """The last map, at 1/32 of the image's side."""
+        return [self.layers(self.stem(self.normalization(images)))]
+
+    def pooled(self, maps: list[Tensor]) -> Tensor:
+        return maps[0].mean(dim=(2, 3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.pooled(self.features(images))

@@ -145,7 +145,7 @@ def histogram(
     at = x.place(shown(threshold))
     body += f'<line class="threshold" x1="{at}" x2="{at}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
     label = "score" if is_log else "log10 of the score above the least possible"
-    return frame(x, y, label, "share of pictures", body, "histogram of scores")
+    return frame(x, y, label, "share of images", body, "histogram of scores")
 
 
 def scatter(points: Sequence[Sequence[float]], kinds: Sequence[int], names: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ ground_truth/<defect>/NNN_mask.png. Each kind of defect is a task of its own, ag
 
 from pathlib import Path
 
-from ..images import find_pictures, read_pictures
+from ..images import find_images, read_images
 from ..settings import Reading
 from .parts import Parts
 
@@ -49,7 +49,7 @@ def defects(root: Path, category: str) -> list[str]:
 
 
 def load(root: Path, category: str, defect: str, reading: Reading) -> Parts:
-    """Pictures of one task."""
+    """Images of one task."""
     folder = category_folder(root, category)
     if not (folder / "test" / defect).is_dir():
         there = ", ".join(sorted(f.name for f in (folder / "test").iterdir() if f.name != "good"))
@@ -58,7 +58,7 @@ def load(root: Path, category: str, defect: str, reading: Reading) -> Parts:
             "unpack the category again, or name another task"
         )
     train, normal, anomalous = (
-        read_pictures(find_pictures(folder / part), reading)[0]
+        read_images(find_images(folder / part), reading)[0]
         for part in ("train/good", "test/good", f"test/{defect}")
     )
     return Parts(f"{category}/{defect}", train, normal, anomalous)

@@ -1,7 +1,7 @@
-"""From normal and anomalous pictures to a task, by one of two protocols.
+"""From normal and anomalous images to a task, by one of two protocols.
 
 transductive: the pool is the test set itself, unlabeled.
-inductive:    tuning and choosing see one half of the unlabeled pictures, the AUC is of the other.
+inductive:    tuning and choosing see one half of the unlabeled images, the AUC is of the other.
 
 A pool of given contamination is the same by both, and so is training: only the test differs.
 """
@@ -16,7 +16,7 @@ from torch import Generator, Tensor
 from .task import Task
 
 Protocol = Literal["transductive", "inductive"]
-LARGEST_POOL = 60  # normal pictures in a pool of given contamination
+LARGEST_POOL = 60  # normal images in a pool of given contamination
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Parts:
     """What a data set has for one task, before a protocol divides it."""
 
     name: str
-    train: Tensor  # normal pictures (n, 3, m, m)
+    train: Tensor  # normal images (n, 3, m, m)
     normal: Tensor  # normal ones beside them, for pool and test
     anomalous: Tensor = field(repr=False)
 
@@ -40,11 +40,11 @@ class Parts:
         return self._halves(generator)
 
     def _transductive(self, generator: Generator) -> Task:
-        pictures, labels = mixed(self.normal, self.anomalous, generator)
-        return Task(self.name, self.train, pictures, pictures, labels.numpy())
+        images, labels = mixed(self.normal, self.anomalous, generator)
+        return Task(self.name, self.train, images, images, labels.numpy())
 
     def _halves(self, generator: Generator) -> Task:
-        """Stratified: half of the normal and half of the anomalous pictures on each side."""
+        """Stratified: half of the normal and half of the anomalous images on each side."""
         (normal, normal_test), (defects, defects_test) = (
             halved(kind, generator) for kind in (self.normal, self.anomalous)
         )
@@ -55,9 +55,9 @@ class Parts:
     def _contaminated(self, generator: Generator, share: float, protocol: Protocol) -> Task:
         """A pool of which a given share is anomalous.
 
-        As many normal pictures as the anomalous half allows, up to 60: from half of those beside
+        As many normal images as the anomalous half allows, up to 60: from half of those beside
         the training ones, then from the training ones, which are taken out of training. The test:
-        that pool or, inductive, the pictures beside the training ones, of both kinds, that are not
+        that pool or, inductive, the images beside the training ones, of both kinds, that are not
         in the pool.
         """
         if not 0 < share < 1:
@@ -71,7 +71,7 @@ class Parts:
         n_defects = round(n * share / (1 - share))
         if n == 0 or n_defects == 0:
             raise ValueError(
-                f"{self.name} has {len(defects)} anomalous pictures, too few for a pool with "
+                f"{self.name} has {len(defects)} anomalous images, too few for a pool with "
                 f"contamination {share:g}; choose another"
             )
         pool_normal = torch.cat([normal[:from_normal], train[: n - from_normal]])
@@ -83,9 +83,9 @@ class Parts:
         return Task(self.name, train, pool, test, labels.numpy())
 
 
-def halved(pictures: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
-    order = torch.randperm(len(pictures), generator=generator)
-    return pictures[order[: len(order) // 2]], pictures[order[len(order) // 2 :]]
+def halved(images: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
+    order = torch.randperm(len(images), generator=generator)
+    return images[order[: len(order) // 2]], images[order[len(order) // 2 :]]
 
 
 def mixed(normal: Tensor, anomalous: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:

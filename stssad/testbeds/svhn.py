@@ -36,7 +36,7 @@ class Limits:
 
 @dataclass(frozen=True)
 class Split:
-    """Pictures (n, 3, m, m) and their digits, to train and to test."""
+    """Images (n, 3, m, m) and their digits, to train and to test."""
 
     train: tuple[Tensor, Digits]
     test: tuple[Tensor, Digits]
@@ -63,7 +63,7 @@ def find_files(root: Path) -> list[Path]:
 
 
 def is_digits(path: Path) -> bool:
-    """Whether an .npz is, or may be, one of pictures and digits: it is read, and checked, later."""
+    """Whether an .npz is, or may be, one of images and digits: it is read, and checked, later."""
     try:
         with np.load(path, allow_pickle=False) as content:
             return {"x", "y"} <= set(content.files)
@@ -72,7 +72,7 @@ def is_digits(path: Path) -> bool:
 
 
 def read_mat(path: Path) -> tuple[Pixels, Digits]:
-    """Pictures (n, 32, 32, 3) and digits; the file calls zero 10."""
+    """Images (n, 32, 32, 3) and digits; the file calls zero 10."""
     from scipy.io import loadmat
 
     try:
@@ -99,7 +99,7 @@ def read_npz(path: Path) -> tuple[Pixels, Digits]:
 def checked(path: Path, x: Pixels, y: Digits) -> tuple[Pixels, Digits]:
     if x.ndim != 4 or x.shape[3] != 3 or x.dtype != np.uint8 or len(x) != len(y):
         raise ValueError(
-            f"{str(path)!r} must hold uint8 pictures (n, m, m) or (n, m, m, 3) and n digits, got "
+            f"{str(path)!r} must hold uint8 images (n, m, m) or (n, m, m, 3) and n digits, got "
             f"{x.dtype} {x.shape} and {len(y)}"
         )
     return x, y
@@ -117,25 +117,25 @@ def read_split(files: tuple[Path, ...], image_size: int) -> Split:
     for digit in range(10):
         of_digit = order[y[order] == digit]
         first_half[of_digit[: len(of_digit) // 2]] = True
-    pictures = resized(x, image_size)
+    images = resized(x, image_size)
     return Split(
-        (pictures[torch.from_numpy(first_half)], y[first_half]),
-        (pictures[torch.from_numpy(~first_half)], y[~first_half]),
+        (images[torch.from_numpy(first_half)], y[first_half]),
+        (images[torch.from_numpy(~first_half)], y[~first_half]),
     )
 
 
 def resized(x: Pixels, image_size: int) -> Tensor:
-    pictures = torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2)))
-    if pictures.shape[-1] == image_size:
-        return pictures
+    images = torch.from_numpy(np.ascontiguousarray(x.transpose(0, 3, 1, 2)))
+    if images.shape[-1] == image_size:
+        return images
     floats = torch.nn.functional.interpolate(
-        pictures.float(), size=(image_size, image_size), mode="bilinear", antialias=True
+        images.float(), size=(image_size, image_size), mode="bilinear", antialias=True
     )
     return floats.round().clamp(0, 255).to(torch.uint8)
 
 
 def load(root: Path, task: str, reading: Reading, limits: Limits) -> Parts:
-    """Pictures of one task, such as "2/7"; where there are more than the limits, a random few."""
+    """Images of one task, such as "2/7"; where there are more than the limits, a random few."""
     if task not in tasks():
         raise ValueError(f"unknown SVHN task {task!r}; use one of {', '.join(tasks())}")
     normal, anomaly = (int(digit) for digit in task.split("/"))
@@ -148,9 +148,9 @@ def load(root: Path, task: str, reading: Reading, limits: Limits) -> Parts:
     )
 
 
-def few(pictures: Tensor, digits: Digits, digit: int, limit: int | None) -> Tensor:
-    """At most `limit` pictures of a digit, always the same."""
+def few(images: Tensor, digits: Digits, digit: int, limit: int | None) -> Tensor:
+    """At most `limit` images of a digit, always the same."""
     index = np.flatnonzero(digits == digit)
     if not len(index):
         raise ValueError(f"this SVHN holds no digit {digit}; get the files again")
-    return pictures[np.random.default_rng(SPLIT_SEED).permutation(index)[:limit]]
+    return images[np.random.default_rng(SPLIT_SEED).permutation(index)[:limit]]

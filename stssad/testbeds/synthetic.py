@@ -12,7 +12,7 @@ from torch import Generator, Tensor
 
 from ..augment import Augmentation
 from ..augment.cutdiff import cutdiff
-from ..images import find_pictures, read_pictures
+from ..images import find_images, read_images
 from ..settings import Reading
 from .task import Task
 
@@ -20,7 +20,7 @@ TEXTURES = ("brick", "grass", "gravel")
 
 
 def texture(name: str) -> Tensor:
-    """One grey texture picture as uint8 (512, 512)."""
+    """One grey texture image as uint8 (512, 512)."""
     if name not in TEXTURES:
         raise ValueError(f"unknown texture {name!r}; use one of {', '.join(TEXTURES)}")
     try:
@@ -36,9 +36,9 @@ def texture_crops(
     name: str, n: int, image_size: int, generator: Generator, crop: int = 128
 ) -> Tensor:
     """n random square crops, `crop` pixels wide, shrunk to image_size: float (n, 3, m, m)."""
-    picture = texture(name).float() / 255
-    corners = torch.randint(0, len(picture) - crop + 1, (n, 2), generator=generator)
-    crops = torch.stack([picture[i : i + crop, j : j + crop] for i, j in corners.tolist()])
+    image = texture(name).float() / 255
+    corners = torch.randint(0, len(image) - crop + 1, (n, 2), generator=generator)
+    crops = torch.stack([image[i : i + crop, j : j + crop] for i, j in corners.tolist()])
     shrunk = torch.nn.functional.interpolate(
         crops[:, None], size=(image_size, image_size), mode="area"
     )
@@ -79,7 +79,7 @@ def planted(
     name: str, train: Tensor, pool: Tensor, area: float, aspect: float, contamination: float,
     generator: Generator,
 ) -> Task:  # fmt: skip
-    """A share of the pool's float pictures gets CutDiff's patch, unturned; in random order."""
+    """A share of the pool's float images gets CutDiff's patch, unturned; in random order."""
     a = torch.tensor([math.log(area), math.log(aspect) / 2, 0.0])
     patched = cutdiff(pool, a, torch.rand(len(pool), 2, generator=generator))
     return shuffled(name, train, pool, patched, contamination, generator)
@@ -89,7 +89,7 @@ def shuffled(
     name: str, train: Tensor, pool: Tensor, defective: Tensor, contamination: float,
     generator: Generator,
 ) -> Task:  # fmt: skip
-    """A share of the pool's pictures gives way to its defective form; in random order."""
+    """A share of the pool's images gives way to its defective form; in random order."""
     n_pool = len(pool)
     labels = (torch.arange(n_pool) < round(contamination * n_pool)).long()
     pool = torch.where(labels[:, None, None, None] == 1, defective, pool)
@@ -111,9 +111,9 @@ def demonstrative_tasks() -> dict[str, tuple[float, float]]:
 
 
 def demonstrative(task: str, reading: Reading, folder: Path | None, seed: int) -> Task:
-    """One of the 25 tasks on crops of a texture or, if given, on a folder of normal pictures.
+    """One of the 25 tasks on crops of a texture or, if given, on a folder of normal images.
 
-    Of a folder a third becomes the pool. The pictures depend on the seed, not on the task, as in
+    Of a folder a third becomes the pool. The images depend on the seed, not on the task, as in
     the paper: only what is planted differs.
     """
     if task not in (known := demonstrative_tasks()):
@@ -122,8 +122,8 @@ def demonstrative(task: str, reading: Reading, folder: Path | None, seed: int) -
     if folder is None:
         return planted_patch(area, aspect, DEFAULT_TEXTURE, reading.image_size, seed=seed)
     generator = torch.Generator().manual_seed(seed)
-    pictures = read_pictures(find_pictures(folder), reading)[0].float() / 255
-    order = torch.randperm(len(pictures), generator=generator)
+    images = read_images(find_images(folder), reading)[0].float() / 255
+    order = torch.randperm(len(images), generator=generator)
     n_pool = len(order) // 3
-    train, pool = pictures[order[n_pool:]], pictures[order[:n_pool]]
+    train, pool = images[order[n_pool:]], images[order[:n_pool]]
     return planted(f"demonstrative/{task}", train, pool, area, aspect, 0.5, generator)

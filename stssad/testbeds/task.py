@@ -1,4 +1,4 @@
-"""A task: normal pictures, an unlabeled pool, and labelled test pictures."""
+"""A task: normal images, an unlabeled pool, and labelled test images."""
 
 from dataclasses import dataclass, field
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Task:
-    """`pool` and `test` are separate even where a protocol fills both with the same pictures.
+    """`pool` and `test` are separate even where a protocol fills both with the same images.
 
     Labels (1 = anomaly) are read by `auc` and nowhere else.
     """
 
     name: str
-    train: Tensor  # normal pictures (n, 3, m, m)
+    train: Tensor  # normal images (n, 3, m, m)
     pool: Tensor  # unlabeled
     test: Tensor
     test_labels: npt.NDArray[np.int64] = field(repr=False)

@@ -6,8 +6,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ..augment import Augmentation, CutDiff, Rotation
-from ..settings import Reading, Settings
+from ..augment import Augmentation
+from ..augment.cutdiff import CutDiff
+from ..augment.rotation import Rotation
+from ..settings import AnySettings, PretrainedSettings, Reading, Settings
 from . import mvtec, svhn, synthetic
 from .parts import Parts, Protocol
 from .task import Task
@@ -37,12 +39,12 @@ class Testbed:
             return list(synthetic.demonstrative_tasks())
         return mvtec.defects(self._root(), self.name)
 
-    def settings(self, preset: str, **changes: Any) -> Settings:
+    def settings(self, preset: str, **changes: Any) -> AnySettings:
         """The preset's, for this testbed."""
         if preset not in PRESETS:
             raise ValueError(f"unknown preset {preset!r} for a benchmark; use {', '.join(PRESETS)}")
         if preset == "imagenet":
-            return Settings.imagenet(**changes)
+            return PretrainedSettings(**changes)
         if preset == "cpu":
             return Settings.cpu(**changes)
         paper = Settings.paper_svhn if self.name == "svhn" else Settings.paper_mvtec
@@ -52,7 +54,7 @@ class Testbed:
         self, task: str, preset: str, reading: Reading, protocol: Protocol, seed: int,
         contamination: float | None = None,
     ) -> Task:  # fmt: skip
-        """One task; where the protocol divides pictures, by the seed."""
+        """One task; where the protocol divides images, by the seed."""
         if self.is_demonstrative:
             if protocol != "transductive" or contamination is not None:
                 raise ValueError(
@@ -73,7 +75,7 @@ class Testbed:
         return self.data
 
 
-@lru_cache(maxsize=8)  # several cells of a process read the same pictures
+@lru_cache(maxsize=8)  # several cells of a process read the same images
 def _parts(name: str, root: Path, task: str, preset: str, reading: Reading) -> Parts:
     if name == "svhn":
         return svhn.load(root, task, reading, CPU_SVHN if preset == "cpu" else svhn.Limits())

@@ -1,0 +1,44 @@
+"""The command line: words to objects, one call, and the result in words."""
+
+import sys
+from typing import Annotated
+
+import typer
+
+from . import bench, demo, fit, report, score
+
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Finds anomalous images without any labels, and tunes itself to the kind of anomaly.",
+    epilog="Three commands: fit --normal good/ --unlabeled pool/ --out runs/bolt; "
+    "score runs/bolt new/ --out scores.csv; report runs/bolt.",
+)
+app.command("fit")(fit.command)
+app.command("score")(score.command)
+app.command("report")(report.command)
+app.command("demo")(demo.command)
+app.add_typer(bench.app, name="bench")
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from ..version import __version__
+
+        typer.echo(f"stssad {__version__}")
+        raise typer.Exit
+
+
+def main() -> None:
+    """The console script: errors that a user can mend are one sentence, not a traceback."""
+    from ..processes import WorkerDiedError
+
+    try:
+        app()
+    except (ValueError, TypeError, OSError, ImportError, WorkerDiedError) as error:
+        typer.echo(f"stssad: {error}", err=True)
+        sys.exit(2)

@@ -1,0 +1,65 @@
+"""What several commands print, ask and check."""
+
+import shlex
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from ..images import UnreadableError
+
+
+def make_console(quiet: bool = False) -> "Console":
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=True, quiet=quiet, markup=False)
+
+
+def check_device(device: str) -> None:
+    import torch
+
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        short = str(error).splitlines()[0]
+        raise ValueError(f"--device {device} can't be used here: {short}; use cpu") from None
+
+
+def check_rate(false_alarms: float) -> None:
+    if not 0 < false_alarms < 1:
+        raise ValueError(f"--false-alarms must lie between 0 and 1, got {false_alarms}")
+
+
+def command_line() -> str:
+    return shlex.join(["stssad", *sys.argv[1:]])
+
+
+def warn(error: "UnreadableError | str") -> None:
+    typer.echo(f"stssad: warning: {error}", err=True)
+
+
+def say_unreadable(n: int) -> None:
+    if n:
+        warn(f"{n} file(s) could not be read and were left out")
+
+
+@contextmanager
+def resumable(out: Path) -> Iterator[None]:
+    """Ctrl-C, or a worker's death, leaves a run that can be resumed, and says so."""
+    from ..processes import WorkerDiedError
+
+    again = command_line() if "--resume" in sys.argv else f"{command_line()} --resume"
+    try:
+        yield
+    except KeyboardInterrupt:
+        typer.echo(f"\nstopped; {out} keeps what was done. To resume:\n  {again}", err=True)
+        raise typer.Exit(130) from None
+    except WorkerDiedError as error:
+        typer.echo(f"stssad: {error}; {out} keeps what was done. To resume:\n  {again}", err=True)
+        raise typer.Exit(2) from None

@@ -1,0 +1,85 @@
+"""`stssad score`: a run and images to scores, labels and heatmaps."""
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from .console import check_device, check_rate, make_console, say_unreadable, warn
+
+if TYPE_CHECKING:
+    from ..heatmaps import HeatmapWriter
+    from ..images import UnreadableError
+    from ..model import STSSAD
+
+
+def command(
+    run: Annotated[Path, typer.Argument(help="Folder that `stssad fit` wrote.")],
+    images: Annotated[
+        str, typer.Argument(help="An image, a folder, a list file (a path a line), or -.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="File to write; else standard output.")] = None,
+    format: Annotated[Literal["csv", "json"], typer.Option(help="Of the output.")] = "csv",
+    heatmaps: Annotated[
+        Path | None, typer.Option(help="Folder for a PNG of each image with its anomaly map.")
+    ] = None,
+    false_alarms: Annotated[
+        float | None, typer.Option(help="False alarm rate, instead of the one of the fit.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at a file that can't be read.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Score images with a fitted model: path, score, label, p-value."""
+    from ..predictions import listed_paths, score_files, write_predictions
+    from ..run import Run
+    from ..storage import replacing
+    from .progress import CountProgress
+
+    check_device(device)
+    if false_alarms is not None:
+        check_rate(false_alarms)
+    model = Run.open(run).model(device=device)
+    if false_alarms is not None:
+        model.set_threshold(false_alarms)
+    unreadable = 0
+
+    def on_unreadable(error: "UnreadableError") -> None:
+        nonlocal unreadable
+        unreadable += 1
+        warn(error)
+
+    paths = listed_paths(images)
+    writer = None if heatmaps is None else heatmap_writer(heatmaps, Path(images), model)
+    results = score_files(model, paths, None if strict else on_unreadable, writer)
+    console = make_console(quiet)
+    if out is None:
+        counts = write_predictions(results, sys.stdout, format)
+    else:
+        total = len(paths) if isinstance(paths, list) else None
+        with replacing(out) as file, CountProgress(console, total) as progress:
+            counts = write_predictions(progress.counting(results), file, format)
+    say_unreadable(unreadable)
+    if counts.n == 0:
+        raise ValueError(f"no image of {images!r} could be read; look at the warnings")
+    if out is not None:
+        rate = f"{100 * model.false_alarms_:g} %"
+        console.print(
+            f"{counts.n} images scored, {counts.flagged} flagged (false alarm rate {rate}): {out}"
+        )
+        if heatmaps is not None:
+            console.print(f"heatmaps: {heatmaps}")
+
+
+def heatmap_writer(folder: Path, images: Path, model: "STSSAD") -> "HeatmapWriter":
+    from ..heatmaps import HeatmapWriter
+
+    if model.map_scale_ is None:
+        raise ValueError(
+            "this model has no anomaly maps: they come from the pretrained method, with an encoder "
+            "that has feature maps; fit again without --method paper"
+        )
+    return HeatmapWriter(folder, images, model.map_scale_, model.reading_.aspect)

@@ -1,0 +1,1 @@
+"""How a detector comes to be: the same problem in, the same `Fitted` out."""

@@ -1,0 +1,49 @@
+"""A fitted model as one module: from images to scores and anomaly maps."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from ..encoders.encoding import chunk_size, each_chunk, features_of
+from ..features import Features
+from ..scoring.calibration import Scores
+from ..threads import each
+
+
+class AnomalyModel(nn.Module):
+    """An encoder whose weights stay, and a scorer of its features, on one device."""
+
+    def __init__(self, encoder: nn.Module, scorer: nn.Module, image_size: int) -> None:
+        super().__init__()
+        self.encoder, self.scorer, self.image_size = encoder, scorer, image_size
+        self.eval().requires_grad_(False)
+
+    @torch.no_grad()
+    def forward(self, images: Tensor) -> Scores:
+        """A few images (n, 3, m, m), uint8 or float in [0, 1], in this thread."""
+        return self.score(features_of(self.encoder, images))
+
+    @torch.no_grad()
+    def score(self, features: Features) -> Scores:
+        """The same from features that are there already."""
+        return self.scorer(features)  # type: ignore[no-any-return]
+
+    def score_all(self, images: Tensor) -> Scores:
+        """Any number of images, a chunk at a time; on the CPU."""
+        return joined(each_chunk(images, self))
+
+    def score_features(self, features: Features) -> Scores:
+        """Any number of images' features: bit-identical to scoring the images."""
+        return joined(each(features.chunks(chunk_size(self.image_size)), self.score))
+
+
+def joined(chunks: Iterable[Scores]) -> Scores:
+    found = list(chunks)
+    maps = [chunk.maps.cpu() for chunk in found if chunk.maps is not None]
+    parts = zip(*(chunk.parts for chunk in found), strict=True)
+    return Scores(
+        torch.cat([chunk.scores.cpu() for chunk in found]),
+        [torch.cat([p.cpu() for p in part]) for part in parts],
+        torch.cat(maps) if maps else None,
+    )

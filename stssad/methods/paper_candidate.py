@@ -1,0 +1,74 @@
+"""What one restart of the paper's method came to, and the choice between several."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from ..augment import Augmentation
+from ..scoring.gaussian import score_variance
+from ..settings import Settings
+from ..tuning.descent import smoothed
+from ..tuning.tuner import Record, TunerState
+
+# A restart whose L_trn ends above this share of ln 2 is hardly better than tossing a coin.
+COLLAPSED_SHARE = 0.9
+
+
+@dataclass(frozen=True)
+class PaperCandidate:
+    """What one restart came to."""
+
+    number: int
+    augmentation: str  # its type
+    initial: dict[str, float]
+    learned: dict[str, float]
+    a: list[float]
+    score_variance: float
+    pool_scores: list[float]
+    best_iteration: int
+    train_loss: float  # L_trn and L_val around the best state, smoothed
+    val_loss: float
+    final_train_loss: float  # L_trn over the last iterations
+    warm_losses: list[float]
+    history: list[Record]
+    seconds: float
+
+    @property
+    def collapsed(self) -> bool:
+        """The augmentation has shrunk to the identity, or the detector never learned to see it."""
+        return max(self.train_loss, self.final_train_loss) > COLLAPSED_SHARE * math.log(2)
+
+    @staticmethod
+    def of(
+        number: int, augmentation: Augmentation, state: TunerState, pool_scores: Any,
+        settings: Settings, initial_a: Any, seconds: float,
+    ) -> "PaperCandidate":  # fmt: skip
+        best = state.best
+        assert best is not None, "tune keeps a best state"
+        return PaperCandidate(
+            number=number,
+            augmentation=type(augmentation).__name__,
+            initial=augmentation.describe(initial_a),
+            learned=augmentation.describe(best.a),
+            a=best.a.tolist(),
+            score_variance=score_variance(pool_scores),
+            pool_scores=pool_scores.tolist(),
+            best_iteration=best.iteration,
+            train_loss=best.train_loss,
+            val_loss=best.loss - best.train_loss,
+            final_train_loss=smoothed([r.train_loss for r in state.history], settings.smoothing),
+            warm_losses=state.warm_losses,
+            history=state.history,
+            seconds=seconds,
+        )
+
+    @staticmethod
+    def from_json(content: dict[str, Any]) -> "PaperCandidate":
+        history = [Record(**r) for r in content["history"]]
+        return PaperCandidate(**{**content, "history": history})
+
+
+def choose(candidates: list[PaperCandidate]) -> int:
+    """The largest score variance (Sec. 4.3); a collapsed restart only if all are."""
+    learned = [c for c in candidates if not c.collapsed] or candidates
+    return max(learned, key=lambda c: c.score_variance).number

@@ -1,0 +1,133 @@
+"""Predictions for any number of files: streamed from disk through the model into CSV or JSON."""
+
+import csv
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, fields
+from itertools import islice
+from pathlib import Path
+from typing import TextIO
+
+import numpy as np
+import torch
+
+from .encoders.encoding import chunk_size
+from .images import SUFFIXES, UnreadableError, find_images, tried
+from .model import STSSAD
+from .scoring.calibration import Scores
+from .scoring.threshold import ScoreArray
+from .threads import each
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One image's result; the first three names are those of anomalib."""
+
+    image_path: str
+    pred_score: float
+    pred_label: int
+    p_value: float  # the share of normal images that score as high or higher
+
+
+def predictions(model: STSSAD, paths: Sequence[Path], scores: ScoreArray) -> Iterator[Prediction]:
+    """For images that were scored."""
+    for path, score, p in zip(paths, scores, model.p_values(scores), strict=True):
+        yield Prediction(str(path), float(score), int(score > model.threshold_), float(p))
+
+
+def score_files(
+    model: STSSAD,
+    paths: Iterable[Path],
+    on_unreadable: Callable[[UnreadableError], None] | None,
+    on_map: Callable[[Path, torch.Tensor], None] | None = None,
+) -> Iterator[Prediction]:
+    """Predictions for files, in order and in constant memory; unreadable ones are handed over.
+
+    `on_map` is called with each image's anomaly map (h, w), as distances.
+
+    Without `on_unreadable` the first one is raised. Each worker decodes a chunk of files and runs
+    the network on it, in the very chunks that `decision_function` makes of as many images.
+    """
+
+    def work(chunk: list[Path]) -> tuple[list[Path], Scores | None, list[UnreadableError]]:
+        found = [(path, tried(path, model.reading_)) for path in chunk]
+        errors = [image for _, image in found if isinstance(image, UnreadableError)]
+        good = [(path, x) for path, x in found if not isinstance(x, UnreadableError)]
+        if not good:
+            return [], None, errors
+        images = torch.from_numpy(np.stack([x for _, x in good])).permute(0, 3, 1, 2).contiguous()
+        return [path for path, _ in good], model.model_(images), errors
+
+    for kept, found, errors in each(chunks(paths, chunk_size(model.image_size_)), work):
+        for error in errors:
+            if on_unreadable is None:
+                raise error
+            on_unreadable(error)
+        if found is None:
+            continue
+        if on_map is not None and found.maps is not None:
+            for path, distances in zip(kept, found.maps.cpu(), strict=True):
+                on_map(path, distances)
+        yield from predictions(model, kept, found.scores.cpu().numpy())
+
+
+def chunks(paths: Iterable[Path], size: int) -> Iterator[list[Path]]:
+    todo = iter(paths)
+    while chunk := list(islice(todo, size)):
+        yield chunk
+
+
+def listed_paths(source: str) -> Iterable[Path]:
+    """A single image; the images of a folder; or those named, a line each, by a list file or by
+    standard input (-)."""
+    if source == "-":
+        return _paths_in(sys.stdin)
+    path = Path(source)
+    if path.is_file():
+        if path.suffix.lower() in SUFFIXES:
+            return [path]
+        return _paths_in(path.read_text(encoding="utf-8").splitlines())
+    return find_images(path)
+
+
+def _paths_in(lines: Iterable[str]) -> Iterator[Path]:
+    return (Path(line.rstrip("\r\n")) for line in lines if line.strip())
+
+
+@dataclass
+class Counts:
+    """How many were written, and how many of them flagged."""
+
+    n: int = 0
+    flagged: int = 0
+
+    def counting(self, rows: Iterable[Prediction]) -> Iterator[Prediction]:
+        for row in rows:
+            self.n += 1
+            self.flagged += row.pred_label
+            yield row
+
+
+def write_predictions(rows: Iterable[Prediction], file: TextIO, form: str) -> Counts:
+    """As CSV or as one JSON list, a row at a time."""
+    counts = Counts()
+    write = _write_json if form == "json" else _write_csv
+    write(counts.counting(rows), file)
+    return counts
+
+
+def _write_csv(rows: Iterable[Prediction], file: TextIO) -> None:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow([f.name for f in fields(Prediction)])
+    for row in rows:
+        writer.writerow(
+            [row.image_path, repr(row.pred_score), row.pred_label, f"{row.p_value:.6g}"]
+        )
+
+
+def _write_json(rows: Iterable[Prediction], file: TextIO) -> None:
+    file.write("[")
+    for n, row in enumerate(rows):
+        file.write((",\n" if n else "\n") + json.dumps(asdict(row), ensure_ascii=False))
+    file.write("\n]\n")

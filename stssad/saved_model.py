@@ -1,0 +1,253 @@
+"""A fitted model as two files, model.safetensors and model.json: never pickle."""
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from .augment import Augmentation
+from .encoders.encoder import PlainEncoder, as_encoder
+from .layout import hold
+from .methods.anomaly_model import AnomalyModel
+from .methods.problem import Choices, Fitted, Method
+from .registry import AUGMENTATIONS, ENCODERS, METHODS, PARTS, VAL_LOSSES, Registry
+from .scoring.anomaly_map import MapScale
+from .scoring.contamination import Contamination
+from .scoring.evidence import Evidence
+from .scoring.part import Part
+from .storage import (
+    read_json,
+    read_tensors,
+    with_prefix,
+    without_prefix,
+    write_json,
+    write_tensors,
+)
+from .tuning.val_loss import ValLoss
+from .version import __version__
+
+FORMAT = 2
+Content = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class SavedModel:
+    """All that an estimator needs to be as it was."""
+
+    method: str
+    seed: int
+    false_alarms: float  # asked for when it was made
+    set_false_alarms: float  # that the threshold stands for now
+    choices: Choices
+    fitted: Fitted
+    summary: Content  # what the report and the terminal tell of it
+
+    def write(self, folder: Path) -> None:
+        """The JSON last: it marks a model that is whole."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_tensors(folder / "model.safetensors", tensors_of(self.fitted))
+        write_json(folder / "model.json", content_of(self))
+
+
+@dataclass(frozen=True)
+class Own:
+    """What has to be passed again where it isn't one of ours."""
+
+    encoder: nn.Module | None = None
+    augmentation: Augmentation | Sequence[Augmentation] | None = None
+    val_loss: ValLoss | None = None
+    parts: Sequence[Part] | None = None
+
+
+def tensors_of(fitted: Fitted) -> dict[str, Tensor]:
+    tensors = {
+        **with_prefix("encoder", fitted.model.encoder.state_dict()),
+        **with_prefix("scorer", fitted.model.scorer.state_dict()),
+        "normal_scores": fitted.normal_scores,
+        "train_index": fitted.train_index,
+        "held_out_index": fitted.held_out_index,
+    }
+    if fitted.pool_scores is not None:
+        tensors["pool_scores"] = fitted.pool_scores
+    return tensors
+
+
+def content_of(saved: SavedModel) -> Content:
+    choices, fitted = saved.choices, saved.fitted
+    parts = getattr(fitted.model.scorer, "parts", None)
+    return {
+        "format": FORMAT,
+        "version": __version__,
+        "method": saved.method,
+        "seed": saved.seed,
+        "false_alarms": saved.false_alarms,
+        "set_false_alarms": saved.set_false_alarms,
+        "settings": asdict(choices.settings),
+        "augmentation": [described(a, AUGMENTATIONS, vars) for a in choices.augmentations],
+        "encoder": described(choices.encoder, ENCODERS, lambda encoder: encoder.config()),
+        "parts": parts and [described(p, PARTS, lambda part: part.config()) for p in parts],
+        "val_loss": {
+            "name": getattr(choices.val_loss, "__name__", repr(choices.val_loss)),
+            "ours": VAL_LOSSES.holds(choices.val_loss),
+        },
+        "image_size": fitted.model.image_size,
+        "evidence": fitted.evidence and asdict(fitted.evidence),
+        "map_scale": fitted.map_scale and asdict(fitted.map_scale),
+        "warnings": fitted.warnings,
+        "chosen": fitted.chosen,
+        "candidates": [asdict(c) for c in fitted.candidates],
+        "summary": saved.summary,
+    }
+
+
+def summary_of(
+    fitted: Fitted, learned: Content, threshold: float, contamination: Contamination | None
+) -> Content:
+    """What the report and the terminal tell of a model, without building it."""
+    augmentation, floor = fitted.augmentation, float(fitted.model.scorer.floor)  # type: ignore[arg-type]
+    noun = getattr(augmentation, "noun", type(augmentation).__name__)
+    return {
+        "learned": learned,
+        "noun": "" if augmentation is None else noun,
+        "threshold": threshold,
+        "floor": floor if math.isfinite(floor) else None,
+        "contamination": contamination and asdict(contamination),
+    }
+
+
+def described(part: object, registry: Registry, config: Callable[[Any], Content]) -> Content:
+    """A part of the model by its class and, if it is one of ours, the arguments that build it."""
+    if isinstance(part, PlainEncoder):
+        part = part.module
+    is_ours = registry.holds(type(part))
+    name = type(part).__name__
+    return {"class": name, "ours": is_ours, "config": config(part) if is_ours else {}}
+
+
+def read_model(folder: Path, own: Own, device: str) -> SavedModel:
+    """What `write` wrote; a class of the user's own has to be passed again."""
+    tensors, content = read_files(folder)
+    method: Method = METHODS[content["method"]]
+    choices = rebuilt_choices(method, content, own)
+    scorer = method.empty_scorer(choices.parts)
+    hold(scorer, without_prefix("scorer", tensors))
+    load_weights(choices.encoder, without_prefix("encoder", tensors), folder)
+    model = AnomalyModel(choices.encoder, scorer, content["image_size"]).to(device)
+    chosen, evidence = content["chosen"], content["evidence"]
+    per_restart = [a for a in choices.augmentations for _ in a.initial_values()]
+    fitted = Fitted(
+        model=model,
+        normal_scores=tensors["normal_scores"],
+        pool_scores=tensors.get("pool_scores"),
+        train_index=tensors["train_index"],
+        held_out_index=tensors["held_out_index"],
+        candidates=[method.candidate(c) for c in content["candidates"]],
+        chosen=chosen,
+        augmentation=None if chosen is None else per_restart[chosen],
+        warnings=content["warnings"],
+        evidence=evidence and Evidence(**{**evidence, "tested": tuple(evidence["tested"])}),
+        map_scale=content["map_scale"] and MapScale(**content["map_scale"]),
+    )
+    plain = {name: content[name] for name in ("seed", "false_alarms", "set_false_alarms")}
+    return SavedModel(
+        content["method"], **plain, choices=choices, fitted=fitted, summary=content["summary"]
+    )
+
+
+def read_files(folder: Path) -> tuple[dict[str, Tensor], Content]:
+    content = read_content(folder)
+    return read_tensors(folder / "model.safetensors"), content
+
+
+def read_content(folder: Path) -> Content:
+    """model.json, checked."""
+    for name in ("model.json", "model.safetensors"):
+        if not (folder / name).is_file():
+            raise FileNotFoundError(
+                f"no {name} in {str(folder)!r}; give a folder that `stssad fit` or STSSAD.save "
+                "has written"
+            )
+    try:
+        content = read_json(folder / "model.json")
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ValueError(f"{str(folder / 'model.json')!r} is damaged ({error})") from None
+    if content.get("format") != FORMAT:
+        raise ValueError(
+            f"the model in {str(folder)!r} was saved by stssad {content.get('version', '?')}, in a "
+            "format that this version doesn't read; fit it again (a run's command is in its "
+            "environment.json), or score with that version"
+        )
+    return content
+
+
+def rebuilt_choices(method: Method, content: Content, own: Own) -> Choices:
+    settings = method.settings_type(**content["settings"])
+    encoder = rebuilt(content["encoder"], ENCODERS, "encoder", own.encoder)
+    return Choices(
+        augmentations=rebuilt_list(
+            content["augmentation"], AUGMENTATIONS, "augmentation", own.augmentation
+        ),
+        encoder=as_encoder(encoder, method.trains),
+        settings=settings,
+        val_loss=rebuilt_loss(content["val_loss"], own.val_loss),
+        parts=content["parts"] and rebuilt_list(content["parts"], PARTS, "parts", own.parts),
+    )
+
+
+def rebuilt_list(descriptions: list[Content], registry: Registry, kind: str, own: Any) -> list[Any]:
+    """Several parts, as given (one, or a list of as many) or built again."""
+    given = list(own) if isinstance(own, Sequence) else [own] * len(descriptions)
+    if len(given) != len(descriptions):
+        raise ValueError(
+            f"this model was fitted with {len(descriptions)} of {kind}, got {len(given)}"
+        )
+    both = zip(descriptions, given, strict=True)
+    return [rebuilt(description, registry, kind, each) for description, each in both]
+
+
+def rebuilt(description: Content, registry: Registry, kind: str, given: Any) -> Any:
+    """The part again: as given, or built from its description if its class is one of ours."""
+    name = description["class"]
+    if given is not None:
+        if type(given).__name__ != name:
+            raise ValueError(
+                f"this model was fitted with the {kind} {name!r}, got {type(given).__name__!r}; "
+                "pass the one that it was fitted with"
+            )
+        return given
+    if not description["ours"]:
+        raise ValueError(
+            f"this model was fitted with the {kind} {name!r}, which is not one of stssad's; "
+            f"pass it: STSSAD.load(folder, {kind}=...)"
+        )
+    return registry[name](**description["config"])
+
+
+def rebuilt_loss(description: Content, given: ValLoss | None) -> ValLoss:
+    """The validation loss; scores don't need it, so one's own is missed only when fitting again."""
+    name = description["name"]
+    if given is not None or description["ours"]:
+        return given or VAL_LOSSES[name]
+
+    def missing(Z_trn: Tensor, Z_aug: Tensor, Z_val: Tensor) -> Tensor:
+        raise ValueError(
+            f"this model was tuned by the validation loss {name!r}, which is not one of stssad's; "
+            "pass it to fit again: STSSAD.load(folder, val_loss=...)"
+        )
+
+    return missing
+
+
+def load_weights(encoder: nn.Module, state: Mapping[str, Tensor], folder: Path) -> None:
+    """The saved weights into the encoder, in place."""
+    try:
+        encoder.load_state_dict(state)
+    except RuntimeError as error:
+        raise ValueError(
+            f"the weights in {str(folder)!r} don't belong to {type(encoder).__name__} "
+            f"({str(error).splitlines()[-1].strip()})"
+        ) from None

@@ -1,0 +1,1 @@
+"""Features to one score for each image, and scores to decisions."""

@@ -1,0 +1,94 @@
+"""Scorers: features to a score for each image, from one part or from several on one scale.
+
+Parts have different scales, so each becomes z = (log score - mean) / standard deviation, both over
+normal images that it hasn't seen (cross-fitted), and the sum is brought to the same scale again.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ..features import Features
+from .gaussian import GaussianDensity
+from .part import Part, random_folds
+
+
+@dataclass(frozen=True)
+class Scores:
+    """`scores` (n,) in float64; what each part alone says (n,); the anomaly map (n, h, w)."""
+
+    scores: Tensor
+    parts: list[Tensor]
+    maps: Tensor | None = None
+
+
+class Likelihood(nn.Module):
+    """The paper's score: the negative log-likelihood of the image's embedding."""
+
+    def __init__(self, density: GaussianDensity) -> None:
+        super().__init__()
+        self.density = density
+
+    @property
+    def floor(self) -> float:
+        """The least score there can be."""
+        return self.density.least
+
+    def forward(self, features: Features) -> Scores:
+        scores = self.density.score(features.pooled)
+        return Scores(scores, [scores])
+
+
+class CalibratedSum(nn.Module):
+    """Several parts, in standard deviations above the usual normal image."""
+
+    floor = -math.inf  # scores are logarithms
+
+    def __init__(self, parts: Sequence[Part]) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(parts)  # type: ignore[arg-type]
+        self.centers: Tensor
+        self.spreads: Tensor
+        self.total: Tensor
+        self.register_buffer("centers", torch.zeros(len(parts), dtype=torch.float64))
+        self.register_buffer("spreads", torch.ones(len(parts), dtype=torch.float64))
+        self.register_buffer("total", torch.tensor([0.0, 1.0], dtype=torch.float64))
+
+    def fit(self, normal: Features, seed: int) -> Scores:
+        """All parts, and the scales that bring them together; scores as if each were unseen."""
+        fold = random_folds(len(normal), seed)
+        found = [part.fit(normal, fold, seed) for part in self.parts]  # type: ignore[operator]
+        scales = [scale_of(logs(part.scores)) for part in found]
+        self.centers, self.spreads = torch.stack(scales, dim=1).to(self.total.device)
+        device = self.total.device
+        parts = [part.scores.to(device) for part in found]
+        self.total = scale_of(self._sum(parts)).to(device)
+        maps = [part.maps for part in found if part.maps is not None]
+        return Scores(self.combined(parts).cpu(), parts, maps[0] if maps else None)
+
+    def _sum(self, parts: list[Tensor]) -> Tensor:
+        zipped = zip(parts, self.centers, self.spreads, strict=True)
+        return torch.stack([(logs(p) - center) / spread for p, center, spread in zipped]).sum(0)
+
+    def combined(self, parts: list[Tensor]) -> Tensor:
+        """One score (n,) from those of the parts."""
+        return (self._sum(parts) - self.total[0]) / self.total[1]
+
+    def forward(self, features: Features) -> Scores:
+        found = [part(features) for part in self.parts]
+        maps = [part.maps for part in found if part.maps is not None]
+        parts = [part.scores for part in found]
+        return Scores(self.combined(parts), parts, maps[0] if maps else None)
+
+
+def logs(scores: Tensor) -> Tensor:
+    return scores.double().clamp_min(1e-12).log()
+
+
+def scale_of(values: Tensor) -> Tensor:
+    """(2,): where the numbers of normal images lie, and how far they spread."""
+    spread = values.std() if len(values) > 1 else torch.ones((), dtype=values.dtype)
+    return torch.stack([values.mean(), spread.clamp_min(1e-6)])
