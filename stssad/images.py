@@ -79,8 +79,8 @@ def as_tensor(source: object) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(source))
     raise TypeError(
         f"images must be tensors, numpy arrays or paths, got {type(source).__name__}; "
-        "pass a tensor (n, 3, m, m), a uint8 array (n, m, m, 3) or (n, m, m), a folder or a list of "
-        "paths"
+        "pass a tensor (n, 3, m, m), a uint8 array (n, m, m, 3) or (n, m, m), a folder or a list "
+        "of paths"
     )
 
 

@@ -63,14 +63,21 @@ def test_finds_turned_images(name: str, turned: Task) -> None:
     assert turned.auc(scores(name, turned).numpy()) > 0.75
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["RS-CO", "RD-CO", "RD-CD"])
 def test_training_finds_small_patches_better_than_chance_weights_do(name: str) -> None:
-    task = planted_patch(0.006, texture="gravel", image_size=32, n_train=64, n_pool=48)
+    """On average over six seeds: a few dozen updates are erratic, and differ between CPUs."""
     untrained = replace(SETTINGS, warm_start_epochs=0, max_iterations=1, smoothing=1)
-    before = method(name).build(Surroundings(untrained, CutDiff, 0, None))
-    before.fit(task.train, task.pool)
-    gained = task.auc(scores(name, task).numpy()) - task.auc(before.decision_function(task.test))
-    assert gained > 0.1
+    gained = []
+    for seed in range(6):
+        task = planted_patch(
+            0.006, texture="gravel", image_size=32, n_train=64, n_pool=48, seed=seed
+        )
+        before = method(name).build(Surroundings(untrained, CutDiff, seed, None))
+        before.fit(task.train, task.pool)
+        chance = task.auc(before.decision_function(task.test))
+        gained.append(task.auc(scores(name, task, seed).numpy()) - chance)
+    assert sum(gained) / len(gained) > 0.1, gained
 
 
 def test_an_autoencoder_learns_to_reconstruct(patches: Task) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
@@ -89,7 +90,7 @@ def test_only_a_moves_and_every_iteration_is_recorded() -> None:
         assert r.iteration == k and len(r.gradient) == 4 and r.seconds > 0
         assert r.learned == pytest.approx(Patch().describe(torch.tensor(r.a)))
     losses = [r.val_loss for r in state.history]
-    averages = [(x + y) / 2 for x, y in zip(losses, losses[1:], strict=False)]
+    averages = [(x + y) / 2 for x, y in pairwise(losses)]
     assert state.best is not None and state.best.loss == pytest.approx(min(averages))
 
 

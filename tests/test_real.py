@@ -114,8 +114,8 @@ def test_real_images_go_through_the_command_line(
     if not root.is_dir():
         pytest.skip(f"{root} isn't there")
     words = ["fit", "--normal", root / "train" / "good", "--unlabeled", root / "test", "--out", out,
-             "--method", "paper", "--image-size", 32, "--width", 8, "--warm-start-epochs", 8, "--max-iterations", 10,
-             "--smoothing", 5]  # fmt: skip
+             "--method", "paper", "--image-size", 32, "--width", 8,
+             "--warm-start-epochs", 8, "--max-iterations", 10, "--smoothing", 5]  # fmt: skip
     done = subprocess.run([COMMAND, *map(str, words)], capture_output=True, text=True, timeout=400)
     assert done.returncode == 0, done.stderr
     assert f"{n_normal} normal and {n_pool} unlabeled images" in done.stdout

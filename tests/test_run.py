@@ -21,8 +21,8 @@ from stssad.testbeds.synthetic import texture_crops
 COMMAND = str(Path(sys.executable).with_name("stssad"))
 # Small enough for a test: two iterations of a tiny network, four restarts.
 TINY = (
-    "--method paper --image-size 32 --width 4 --batch-size 8 --warm-start-epochs 2 --max-iterations 2 "
-    "--val-train-samples 12 --val-augmented-samples 6 --smoothing 2"
+    "--method paper --image-size 32 --width 4 --batch-size 8 --warm-start-epochs 2 "
+    "--max-iterations 2 --val-train-samples 12 --val-augmented-samples 6 --smoothing 2"
 ).split()
 FILES = {
     "environment.json", "history.csv", "model.json", "model.safetensors", "report.html",
