@@ -111,7 +111,7 @@ def our_fit() -> tuple[float, float, float]:
     began = time.perf_counter()
     model = STSSAD("paper", settings=Settings.quick(), jobs=2).fit(task.train, task.pool)
     took = time.perf_counter() - began
-    return took, model.learned_["area"], task.auc(model.decision_function(task.test))
+    return took, model.learned_["size"], task.auc(model.decision_function(task.test))
 
 
 def paper_fit(quick: Settings) -> tuple[float, float]:
@@ -119,7 +119,7 @@ def paper_fit(quick: Settings) -> tuple[float, float]:
     settings = Settings(image_size=quick.image_size, width=quick.width, chunk_size=1024)
     task = planted_patch(0.04, texture="grass")
     model = STSSAD("paper", settings=settings, jobs=2).fit(task.train, task.pool)
-    return model.learned_["area"], task.auc(model.decision_function(task.test))
+    return model.learned_["size"], task.auc(model.decision_function(task.test))
 
 
 def untrained(task: Task, settings: Settings, seed: int = 0) -> tuple[TuningProblem, TunerState]:
@@ -170,7 +170,7 @@ def score_throughput_ratio() -> dict[str, Any]:
     """(bare network + bare decoding) / from a folder to scores.csv, in one process."""
     settings = Settings.quick(warm_start_epochs=1, max_iterations=1, smoothing=1)
     task = planted_patch(0.04, texture="grass", n_train=40)
-    model = STSSAD("paper", CutDiff(areas=[0.01]), settings=settings).fit(task.train, task.pool)
+    model = STSSAD("paper", CutDiff(sizes=[0.01]), settings=settings).fit(task.train, task.pool)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "images"
         folder.mkdir()

@@ -12,6 +12,8 @@ def in_words(learned: Mapping[str, float | str]) -> str:
     for name, value in learned.items():
         if isinstance(value, str):
             words.append(value)
+        elif name == "size":
+            words.append(f"size {value:.3g}")
         elif name in SHARES:
             words.append(f"{name} {100 * value:.3g} %")
         elif name.endswith("_deg"):

@@ -205,6 +205,25 @@ def test_rotation_fills_corners_as_asked(padding: str, corner: float) -> None:
     assert turned[0, 0, 0, 0].item() == pytest.approx(corner)
 
 
+@pytest.mark.parametrize("size", [0.002, 0.01, 0.03])
+@pytest.mark.parametrize("log_ratio", [0.0, 0.4])
+def test_area_is_the_share_that_is_visibly_changed(size: float, log_ratio: float) -> None:
+    """Above 1/e of its peak, counted in pixels: pi times the paper's size."""
+    m, center = 200, torch.tensor([[0.5, 0.5]]).double()
+    grey = torch.full((1, 3, m, m), 0.5).double()
+    patch = float64([math.log(size), log_ratio, 0.3, 0.4])
+    for augmentation, a, peak in (
+        (Patch(), patch, 0.4),
+        (Stain(), float64([math.log(size), 0.3, 0.3, 0.3]), 0.3),
+    ):
+        changed = (augmentation(grey, a, center) - grey).abs()[0, 0] > peak / math.e
+        counted = changed.double().mean().item()
+        assert augmentation.describe(a)["area"] == pytest.approx(counted, rel=0.02)
+    assert CutDiff().describe(patch[:3])["area"] == pytest.approx(math.pi * size)
+    assert CutDiff().describe(patch[:3])["size"] == pytest.approx(size)
+    assert Patch().describe(float64([math.log(0.9), 0.0, 0.0, 0.1]))["area"] == 1.0
+
+
 def test_cutout_blackens_the_area_it_says() -> None:
     a = torch.tensor([math.log(0.09), math.log(2.0) / 2])
     out = CutOut()(torch.ones(1, 3, 100, 100), a, torch.tensor([[0.5, 0.5]]))
@@ -248,8 +267,8 @@ def test_every_augmentation_keeps_the_protocol(augmentation: Augmentation) -> No
 
 
 def test_starts_are_the_papers() -> None:
-    areas = [CutDiff().describe(a)["area"] for a in CutDiff().initial_values()]
-    assert areas == pytest.approx([0.0001, 0.001, 0.01, 0.1], rel=1e-5)
+    sizes = [CutDiff().describe(a)["size"] for a in CutDiff().initial_values()]
+    assert sizes == pytest.approx([0.0001, 0.001, 0.01, 0.1], rel=1e-5)
     angles = [Rotation().describe(a)["angle_deg"] for a in Rotation().initial_values()]
     assert angles == pytest.approx([45, 135, 225, 315], rel=1e-5)
 
@@ -257,8 +276,8 @@ def test_starts_are_the_papers() -> None:
 def test_random_values_lie_in_their_ranges() -> None:
     generator = torch.Generator().manual_seed(0)
     draws = [CutDiff().describe(CutDiff().random_value(generator)) for _ in range(300)]
-    assert 0.0001 <= min(d["area"] for d in draws) < 0.0003
-    assert 0.05 < max(d["area"] for d in draws) <= 0.1
+    assert 0.0001 <= min(d["size"] for d in draws) < 0.0003
+    assert 0.05 < max(d["size"] for d in draws) <= 0.1
     assert 0.25 <= min(d["aspect"] for d in draws) and max(d["aspect"] for d in draws) <= 4
     boxes = [CutOut().describe(CutOut().random_value(generator)) for _ in range(300)]
     assert all(0.0199 <= b["area"] <= 0.151 and 0.299 <= b["aspect"] <= 3.31 for b in boxes)

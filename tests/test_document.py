@@ -25,8 +25,8 @@ def whole() -> list[Line]:
         for n in (64, 128, 256, 512):
             cell = Cell("tile", task, "ST-SSAD", 0, changes={"val_augmented_samples": n})
             lines.append(line(cell, 1 - n / 1000))
-    for task, (area, aspect) in demonstrative_tasks().items():
-        learned = {"area": 2 * area, "aspect": aspect, "angle_deg": 0.0}
+    for task, (size, aspect) in demonstrative_tasks().items():
+        learned = {"size": 2 * size, "aspect": aspect, "angle_deg": 0.0}
         lines.append(line(Cell("demonstrative", task, "ST-SSAD", 0), 1.0, learned))
     return lines
 

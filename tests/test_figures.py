@@ -25,11 +25,11 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
     root = tmp_path_factory.mktemp("figures")
     results, data = root / "results", root / "data"
     store = Store(results)
-    for task, (area, aspect) in demonstrative_tasks().items():
+    for task, (size, aspect) in demonstrative_tasks().items():
         for seed in range(2):
-            learned = {"area": area * 1.1, "aspect": aspect, "angle_deg": 0.0}
+            learned = {"size": size * 1.1, "aspect": aspect, "angle_deg": 0.0}
             starts = [
-                {"initial": {"area": initial}, "path": np.geomspace(initial, area, 5).tolist()}
+                {"initial": {"size": initial}, "path": np.geomspace(initial, size, 5).tolist()}
                 for initial in (0.001, 0.01)
             ]
             cell = Cell("demonstrative", task, "ST-SSAD", seed)
@@ -40,7 +40,7 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
             for i in range(3):
                 Image.new("RGB", (16, 16), (90, 90, 90)).save(data / "tile" / folder / f"{i}.png")
         if defect != "good":
-            learned = {"area": 0.02, "aspect": 2.0, "angle_deg": 30.0}
+            learned = {"area": 0.06, "size": 0.02, "aspect": 2.0, "angle_deg": 30.0}
             cell = Cell("tile", defect, "ST-SSAD", 0)
             store.append([Line(cell, 0.8, 1.0, learned, "0", 1, 1, 1)])
     sets = {name: torch.randn(40, 4).half() for name in ("training", "augmented", "pool")}

@@ -46,9 +46,9 @@ def same_weights(one: STSSAD, other: STSSAD) -> bool:
 
 
 def test_fit_gives_what_the_readme_says(model: STSSAD) -> None:
-    assert set(model.learned_) == {"area", "aspect", "angle_deg"}
+    assert set(model.learned_) == {"area", "size", "aspect", "angle_deg"}
     assert len(model.candidates_) == 4
-    assert [c.initial["area"] for c in model.candidates_] == pytest.approx(
+    assert [c.initial["size"] for c in model.candidates_] == pytest.approx(
         [0.0001, 0.001, 0.01, 0.1], rel=1e-4
     )
     assert all(len(c.history) == 3 and c.score_variance > 0 for c in model.candidates_)
@@ -154,7 +154,7 @@ class OwnPatch(CutDiff):
     """With something that JSON can't hold."""
 
     def __init__(self) -> None:
-        super().__init__(areas=np.array([0.01, 0.1]))
+        super().__init__(sizes=np.array([0.01, 0.1]))
         self.secret = torch.zeros(3)
 
 

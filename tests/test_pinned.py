@@ -53,7 +53,7 @@ def paper() -> STSSAD:
         theta_updates=2, val_train_samples=10, val_augmented_samples=6, val_pool_samples=8,
         smoothing=2, holdout_share=0.25,
     )  # fmt: skip
-    model = STSSAD("paper", CutDiff(areas=(0.01, 0.1)), settings=settings, seed=3)
+    model = STSSAD("paper", CutDiff(sizes=(0.01, 0.1)), settings=settings, seed=3)
     return model.fit(crops(24, 32, 0), with_squares(crops(14, 32, 1), 5))
 
 

@@ -48,7 +48,7 @@ def auc(scores: np.ndarray, n: int) -> float:
 def bright() -> tuple[STSSAD, Tensor]:
     """Tuned to bright patches from a dark start alone."""
     pool = planted(some_images(40, 1), Patch(), BRIGHT, 10)
-    dark = Patch(areas=(0.02,), amplitudes=(-0.2,))
+    dark = Patch(sizes=(0.02,), amplitudes=(-0.2,))
     return STSSAD(augmentation=dark).fit(some_images(80, 0), pool), pool
 
 
@@ -56,7 +56,7 @@ def test_a_bright_defect_is_found_from_a_dark_start(bright: tuple[STSSAD, Tensor
     model, _ = bright
     assert model.candidates_[0].initial["amplitude"] == pytest.approx(-0.2)
     assert model.learned_["type"] == "Patch" and model.learned_["amplitude"] > 0.2
-    assert model.learned_["area"] == pytest.approx(0.02, rel=1.0)
+    assert model.learned_["area"] == pytest.approx(math.pi * 0.02, rel=1.0)
     assert model.evidence_ is not None and model.evidence_.fits
     new = planted(some_images(40, 5), Patch(), BRIGHT, 20)
     assert auc(model.decision_function(new), 20) > 0.97
@@ -101,7 +101,7 @@ def test_saved_and_loaded_it_is_the_same(bright: tuple[STSSAD, Tensor], tmp_path
 def test_the_same_seed_gives_the_same_whatever_the_processes() -> None:
     train, pool = some_images(30, 0), planted(some_images(16, 1), Patch(), BRIGHT, 5)
     settings = PretrainedSettings(max_iterations=2, val_augmented_samples=4)
-    types = [Patch(areas=(0.02,)), Scratch()]
+    types = [Patch(sizes=(0.02,)), Scratch()]
     one, other, third = (
         STSSAD("pretrained", types, settings=settings, seed=seed, jobs=jobs).fit(train, pool)
         for seed, jobs in ((0, 1), (0, 2), (1, 1))
@@ -138,7 +138,7 @@ def test_clean_pools_give_no_evidence_and_the_plain_density() -> None:
     quiet = 0
     for seed in range(100):
         train, pool = some_images(60, 2 * seed, 24), some_images(30, 2 * seed + 1, 24)
-        types = [Patch(areas=(0.03,)), Scratch()]
+        types = [Patch(sizes=(0.03,)), Scratch()]
         model = STSSAD("pretrained", types, Small(), FAST, seed=seed).fit(train, pool)
         assert model.evidence_ is not None
         if model.evidence_.z < LEAST_Z:
@@ -252,7 +252,7 @@ def test_every_image_is_encoded_once_in_a_fit() -> None:
     """Beside the empty one that an encoder is tried on, and the augmented ones."""
     few = PretrainedSettings(max_iterations=2, val_augmented_samples=3, smoothing=2)
     n_train, n_pool, n_restarts = 12, 7, 1
-    augmentation = Patch(areas=(0.02,))
+    augmentation = Patch(sizes=(0.02,))
     STSSAD("pretrained", augmentation, Counting(), few).fit(
         some_images(n_train, 0), some_images(n_pool, 1)
     )

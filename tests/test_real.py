@@ -35,7 +35,7 @@ PRETRAINED_WORDS = (
 
 def fitted(seed: int) -> STSSAD:
     task = planted_patch(0.04, texture="gravel", image_size=32, n_train=300, seed=seed)
-    return STSSAD("paper", CutDiff(areas=[0.02]), settings=SMALL, seed=seed).fit(
+    return STSSAD("paper", CutDiff(sizes=[0.02]), settings=SMALL, seed=seed).fit(
         task.train, task.pool
     )
 

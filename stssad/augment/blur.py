@@ -8,7 +8,7 @@ from torch import Generator, Tensor
 
 from ..filters import gaussian_blur
 from .draws import log_uniform, uniform
-from .shapes import disc
+from .shapes import disc, visible_area
 
 SIGMA = 0.02  # of the blur, as a share of the image's side
 
@@ -20,15 +20,15 @@ def smoothed(images: Tensor) -> Tensor:
 class Blur:
     """A patch of learnable area and strength."""
 
-    names = ("log_area", "strength")
+    names = ("log_size", "strength")
     noun = "a blurred or roughened patch"
     speeds = (1.0, 0.5)
 
-    def __init__(self, area: float = 0.03, strengths: Sequence[float] = (0.7,)) -> None:
-        self.area, self.strengths = area, strengths
+    def __init__(self, size: float = 0.03, strengths: Sequence[float] = (0.7,)) -> None:
+        self.size, self.strengths = size, strengths
 
     def initial_values(self) -> list[Tensor]:
-        return [torch.tensor([math.log(self.area), strength]) for strength in self.strengths]
+        return [torch.tensor([math.log(self.size), strength]) for strength in self.strengths]
 
     def random_value(self, generator: Generator) -> Tensor:
         return torch.stack([log_uniform(0.001, 0.1, generator), uniform(-1.0, 1.0, generator)])
@@ -44,4 +44,4 @@ class Blur:
         return a * a.new_tensor([1, -1])
 
     def describe(self, a: Tensor) -> dict[str, float]:
-        return {"area": math.exp(float(a[0])), "strength": float(a[1])}
+        return {"area": visible_area(float(a[0])), "strength": float(a[1])}

@@ -10,7 +10,7 @@ from .shapes import pixel_positions
 
 
 def half_sides(a: Tensor) -> Tensor:
-    """Half the height and width, s/r and s*r as in CutDiff: area and aspect mean the same there."""
+    """Half the height and width: the rectangle covers s², its area."""
     log_area, log_ratio = a.unbind()
     s, r = torch.exp(log_area / 2), torch.exp(log_ratio)
     return torch.stack([s / r, s * r]) / 2

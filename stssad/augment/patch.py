@@ -7,11 +7,11 @@ import torch
 from torch import Generator, Tensor
 
 from .draws import log_uniform, uniform
-from .shapes import ellipse, fold_ellipse
+from .shapes import ellipse, fold_ellipse, visible_area
 
 
 def patched(images: Tensor, a: Tensor, centers: Tensor) -> Tensor:
-    """Add amplitude x soft patch: a = (log_area, log_ratio, angle, amplitude)."""
+    """Add amplitude x soft patch: a = (log_size, log_ratio, angle, amplitude)."""
     p = ellipse(a[:3], centers, images.shape[-1])
     return (images + a[3] * p[:, None]).clamp(0, 1)
 
@@ -19,17 +19,17 @@ def patched(images: Tensor, a: Tensor, centers: Tensor) -> Tensor:
 class Patch:
     """A dark or bright elliptic patch of learnable area, aspect, angle and amplitude."""
 
-    names = ("log_area", "log_ratio", "angle", "amplitude")
+    names = ("log_size", "log_ratio", "angle", "amplitude")
     noun = "a dark or bright patch"
 
     def __init__(
         self,
-        areas: Sequence[float] = (0.003, 0.03),
+        sizes: Sequence[float] = (0.003, 0.03),
         amplitudes: Sequence[float] = (-0.3,),
         shape_speed: float = 0.1,
     ) -> None:
-        """The starts are all areas with all amplitudes; shape_speed as in CutDiff."""
-        self.areas, self.amplitudes, self.shape_speed = areas, amplitudes, shape_speed
+        """Restarts begin at all sizes with all amplitudes; shape_speed as in CutDiff."""
+        self.sizes, self.amplitudes, self.shape_speed = sizes, amplitudes, shape_speed
 
     @property
     def speeds(self) -> tuple[float, ...]:
@@ -37,16 +37,16 @@ class Patch:
 
     def initial_values(self) -> list[Tensor]:
         return [
-            torch.tensor([math.log(area), 0.0, 0.0, amplitude])
+            torch.tensor([math.log(size), 0.0, 0.0, amplitude])
             for amplitude in self.amplitudes
-            for area in self.areas
+            for size in self.sizes
         ]
 
     def random_value(self, generator: Generator) -> Tensor:
-        log_area = log_uniform(0.001, 0.1, generator)
+        log_size = log_uniform(0.001, 0.1, generator)
         log_ratio = log_uniform(1 / 4, 4, generator) / 2
         angle = uniform(-math.pi / 4, math.pi / 4, generator)
-        return torch.stack([log_area, log_ratio, angle, uniform(-0.5, 0.5, generator)])
+        return torch.stack([log_size, log_ratio, angle, uniform(-0.5, 0.5, generator)])
 
     def draw(self, n: int, generator: Generator) -> Tensor:
         return torch.rand(n, 2, generator=generator)
@@ -58,10 +58,10 @@ class Patch:
         return a * a.new_tensor([1, 1, 1, -1])
 
     def describe(self, a: Tensor) -> dict[str, float]:
-        log_area, log_ratio, angle, amplitude = a.tolist()
+        log_size, log_ratio, angle, amplitude = a.tolist()
         aspect, degrees = fold_ellipse(log_ratio, angle)
         return {
-            "area": math.exp(log_area),
+            "area": visible_area(log_size),
             "aspect": aspect,
             "angle_deg": degrees,
             "amplitude": amplitude,

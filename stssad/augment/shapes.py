@@ -1,6 +1,8 @@
 """Soft shapes that several augmentation types share.
 
-Legend: n images of m x m pixels; g pixel positions, row first; mu centres; s size, r ratio.
+Legend: n images of m x m pixels; g pixel positions, row first; mu centres; r ratio; size = s², the
+paper's "patch size" read as an area. A patch falls off as a Gaussian: where it is above 1/e of its
+peak it covers pi s², which is what people are told as its `area`.
 """
 
 import math
@@ -18,10 +20,10 @@ def pixel_positions(m: int, like: Tensor) -> Tensor:
 def ellipse(a: Tensor, centers: Tensor, m: int) -> Tensor:
     """The soft patch p of Algorithm 2, line 5: (n, m, m), 1 at the centre, a Gaussian around.
 
-    a = (log_area, log_ratio, angle).
+    a = (log_size, log_ratio, angle).
     """
-    log_area, log_ratio, angle = a.unbind()
-    s, r = torch.exp(log_area / 2), torch.exp(log_ratio)
+    log_size, log_ratio, angle = a.unbind()
+    s, r = torch.exp(log_size / 2), torch.exp(log_ratio)
     offset = pixel_positions(m, centers)[None] - centers[:, None, None, :]  # g - mu: (n, m, m, 2)
     down, right = offset.unbind(-1)
     cos, sin = torch.cos(angle), torch.sin(angle)
@@ -31,9 +33,9 @@ def ellipse(a: Tensor, centers: Tensor, m: int) -> Tensor:
     return torch.exp(-(u.square() + v.square()))
 
 
-def disc(log_area: Tensor, centers: Tensor, m: int) -> Tensor:
-    """The same, round: log_area of shape (1,)."""
-    return ellipse(torch.cat([log_area, torch.zeros_like(log_area).repeat(2)]), centers, m)
+def disc(log_size: Tensor, centers: Tensor, m: int) -> Tensor:
+    """The same, round: log_size of shape (1,)."""
+    return ellipse(torch.cat([log_size, torch.zeros_like(log_size).repeat(2)]), centers, m)
 
 
 def stroke(log_length: Tensor, log_width: Tensor, noise: Tensor, m: int) -> Tensor:
@@ -47,6 +49,11 @@ def stroke(log_length: Tensor, log_width: Tensor, noise: Tensor, m: int) -> Tens
     cos, sin = torch.cos(directions)[:, None, None], torch.sin(directions)[:, None, None]
     along, across = cos * down + sin * right, cos * right - sin * down
     return torch.exp(-((along / length) ** 4) - (across / width) ** 2)
+
+
+def visible_area(log_size: float) -> float:
+    """The share of the image that a soft patch visibly changes: above 1/e of its peak."""
+    return min(1.0, math.pi * math.exp(log_size))
 
 
 def fold_ellipse(log_ratio: float, angle: float) -> tuple[float, float]:

@@ -7,7 +7,7 @@ import torch
 from torch import Generator, Tensor
 
 from .draws import log_uniform, uniform
-from .shapes import disc
+from .shapes import disc, visible_area
 
 # Red, green and blue of the starts: blue (or its mirror image, yellow), and red (or cyan).
 TINTS = ((-0.2, -0.1, 0.2), (0.2, -0.2, -0.1))
@@ -16,15 +16,15 @@ TINTS = ((-0.2, -0.1, 0.2), (0.2, -0.2, -0.1))
 class Stain:
     """A patch of learnable area and colour shift."""
 
-    names = ("log_area", "red", "green", "blue")
+    names = ("log_size", "red", "green", "blue")
     noun = "a stain"
     speeds = (1.0, 0.3, 0.3, 0.3)
 
-    def __init__(self, area: float = 0.03, tints: Sequence[Sequence[float]] = TINTS) -> None:
-        self.area, self.tints = area, tints
+    def __init__(self, size: float = 0.03, tints: Sequence[Sequence[float]] = TINTS) -> None:
+        self.size, self.tints = size, tints
 
     def initial_values(self) -> list[Tensor]:
-        return [torch.tensor([math.log(self.area), *tint]) for tint in self.tints]
+        return [torch.tensor([math.log(self.size), *tint]) for tint in self.tints]
 
     def random_value(self, generator: Generator) -> Tensor:
         tint = [uniform(-0.4, 0.4, generator) for _ in range(3)]
@@ -41,5 +41,5 @@ class Stain:
         return a * a.new_tensor([1, -1, -1, -1])
 
     def describe(self, a: Tensor) -> dict[str, float]:
-        log_area, red, green, blue = a.tolist()
-        return {"area": math.exp(log_area), "red": red, "green": green, "blue": blue}
+        log_size, red, green, blue = a.tolist()
+        return {"area": visible_area(log_size), "red": red, "green": green, "blue": blue}

@@ -8,11 +8,11 @@ import torch.nn.functional as F
 from torch import Generator, Tensor
 
 from .draws import log_uniform
-from .shapes import disc, pixel_positions
+from .shapes import disc, pixel_positions, visible_area
 
 
 def warped(images: Tensor, a: Tensor, centers: Tensor, directions: Tensor) -> Tensor:
-    """Each pixel comes from `shift` x soft patch away: a = (log_area, log_shift)."""
+    """Each pixel comes from `shift` x soft patch away: a = (log_size, log_shift)."""
     m = images.shape[-1]
     p = disc(a[:1], centers, m)
     away = torch.stack([torch.cos(directions), torch.sin(directions)], dim=-1)
@@ -27,15 +27,15 @@ def warped(images: Tensor, a: Tensor, centers: Tensor, directions: Tensor) -> Te
 class Warp:
     """A displacement of learnable area and length."""
 
-    names = ("log_area", "log_shift")
+    names = ("log_size", "log_shift")
     noun = "a displaced patch"
     speeds = (1.0, 0.5)
 
-    def __init__(self, area: float = 0.03, shifts: Sequence[float] = (0.05,)) -> None:
-        self.area, self.shifts = area, shifts
+    def __init__(self, size: float = 0.03, shifts: Sequence[float] = (0.05,)) -> None:
+        self.size, self.shifts = size, shifts
 
     def initial_values(self) -> list[Tensor]:
-        return [torch.tensor([math.log(self.area), math.log(shift)]) for shift in self.shifts]
+        return [torch.tensor([math.log(self.size), math.log(shift)]) for shift in self.shifts]
 
     def random_value(self, generator: Generator) -> Tensor:
         return torch.stack([log_uniform(0.001, 0.1, generator), log_uniform(0.01, 0.1, generator)])
@@ -48,4 +48,4 @@ class Warp:
         return warped(images, a, noise[:, :2], 2 * math.pi * noise[:, 2])
 
     def describe(self, a: Tensor) -> dict[str, float]:
-        return {"area": math.exp(float(a[0])), "shift": math.exp(float(a[1]))}
+        return {"area": visible_area(float(a[0])), "shift": math.exp(float(a[1]))}

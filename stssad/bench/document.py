@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from ..settings import Settings
-from ..testbeds.synthetic import AREAS, ASPECTS
+from ..testbeds.synthetic import ASPECTS, SIZES
 from .cell import Line
 from .tables import (
     ABLATIONS,
@@ -168,33 +168,33 @@ def demonstrative(lines: Sequence[Line]) -> str:
     first = {line.cell.task: line for line in mine if line.cell.seed == 0}
     if not first:
         return ""
-    head = "| planted area | " + " | ".join(f"aspect {x:g}" for x in ASPECTS) + " |"
+    head = "| planted size | " + " | ".join(f"aspect {x:g}" for x in ASPECTS) + " |"
     rows = [head, "|---" * (len(ASPECTS) + 1) + "|"]
-    for area in AREAS:
-        row = (first.get(f"{area:g}/{aspect:g}") for aspect in ASPECTS)
-        cells = (f"{x.learned['area']:.3f}, {x.learned['aspect']:.2f}" if x else "-" for x in row)
-        rows.append(f"| {area:g} | " + " | ".join(cells) + " |")
+    for size in SIZES:
+        row = (first.get(f"{size:g}/{aspect:g}") for aspect in ASPECTS)
+        cells = (f"{x.learned['size']:.3f}, {x.learned['aspect']:.2f}" if x else "-" for x in row)
+        rows.append(f"| {size:g} | " + " | ".join(cells) + " |")
     planted = {t: tuple(map(float, t.split("/"))) for t in first}
-    factors = [fold(x.learned["area"] / planted[t][0]) for t, x in first.items()]
+    factors = [fold(x.learned["size"] / planted[t][0]) for t, x in first.items()]
     aspects = [fold(x.learned["aspect"] / planted[t][1]) for t, x in first.items()]
     ranks = []
-    for k, name in enumerate(("area", "aspect")):
+    for k, name in enumerate(("size", "aspect")):
         true, found = [planted[t][k] for t in first], [x.learned[name] for x in first.values()]
         ranks.append(float(spearmanr(true, found)[0]))
     perfect = sum(round(x.auc, 2) == 1 for x in first.values())
     seeds = len({line.cell.seed for line in mine})
     return (
         "## The 25 demonstrative tasks\n\n"
-        "CutDiff's patch planted in half of 128 crops of a texture (grass), five areas x five "
-        "aspects; learned area and aspect of the chosen start, seed 0:\n\n" + "\n".join(rows)
+        "CutDiff's patch planted in half of 128 crops of a texture (grass), five sizes x five "
+        "aspects; learned size and aspect of the chosen restart, seed 0:\n\n" + "\n".join(rows)
         + f"\n\nAUC 1.00 in {perfect} of {len(first)} tasks, "
         f"{min(x.auc for x in first.values()):.3f} at least (the paper: 1.00 in all). "
-        f"The learned area is off by a factor of {np.median(factors):.2f} in the median, "
+        f"The learned size is off by a factor of {np.median(factors):.2f} in the median, "
         f"{max(factors):.2f} at most; the aspect by {np.median(aspects):.2f} and "
-        f"{max(aspects):.2f}. Rank correlation with what was planted: area {ranks[0]:.2f}, aspect "
+        f"{max(aspects):.2f}. Rank correlation with what was planted: size {ranks[0]:.2f}, aspect "
         f"{ranks[1]:.2f}.\n\n"
         "![Learned against planted](figures/demonstrative.png)\n\n"
-        f"The area on its way, {seeds} seeds:\n\n![Trajectories](figures/trajectories.png)\n\n"
+        f"The size on its way, {seeds} seeds:\n\n![Trajectories](figures/trajectories.png)\n\n"
         "Embeddings of the task 0.04/1 under the chosen start:\n\n![t-SNE](figures/tsne.png)"
     )  # fmt: skip
 

@@ -26,7 +26,7 @@ from ..settings import Reading
 from ..storage import read_tensors
 from ..testbeds import mvtec
 from ..testbeds.parts import Parts
-from ..testbeds.synthetic import AREAS, ASPECTS, texture_crops
+from ..testbeds.synthetic import ASPECTS, SIZES, texture_crops
 from ..tuning.val_loss import mean_distance_loss
 from ..words import in_words
 from .cell import Line, Store
@@ -84,25 +84,25 @@ def pyplot() -> Any:
 
 
 def demonstrative(sources: Sources) -> Any:
-    """Learned against planted area and aspect, and the AUC, for the 25 tasks (first seed)."""
+    """Learned against planted size and aspect, and the AUROC, for the 25 tasks (first seed)."""
     lines = {line.cell.task: line for line in sources.lines("demonstrative") if not line.cell.seed}
     panels: dict[str, npt.NDArray[np.float64]] = {}
-    for name in ("area", "aspect", "AUC"):
-        panels[name] = np.full((len(AREAS), len(ASPECTS)), np.nan)
-    for i, area in enumerate(AREAS):
+    for name in ("size", "aspect", "AUROC"):
+        panels[name] = np.full((len(SIZES), len(ASPECTS)), np.nan)
+    for i, size in enumerate(SIZES):
         for j, aspect in enumerate(ASPECTS):
-            if line := lines.get(f"{area:g}/{aspect:g}"):
-                panels["area"][i, j] = line.learned["area"]
+            if line := lines.get(f"{size:g}/{aspect:g}"):
+                panels["size"][i, j] = line.learned["size"]
                 panels["aspect"][i, j] = line.learned["aspect"]
-                panels["AUC"][i, j] = line.auc
+                panels["AUROC"][i, j] = line.auc
     figure, axes = pyplot().subplots(1, 3, figsize=(12, 3.9))
-    ranges = {"area": (0.005, 0.32), "aspect": (0.25, 4.0), "AUC": (0.5, 1.0)}
+    ranges = {"size": (0.005, 0.32), "aspect": (0.25, 4.0), "AUROC": (0.5, 1.0)}
     for axis, (name, values) in zip(axes, panels.items(), strict=True):
-        heatmap(axis, values, ranges[name], logarithmic=name != "AUC")
-        axis.set(title=f"learned {name}" if name != "AUC" else name, xlabel="planted aspect")
+        heatmap(axis, values, ranges[name], logarithmic=name != "AUROC")
+        axis.set(title=f"learned {name}" if name != "AUROC" else name, xlabel="planted aspect")
         axis.set_xticks(range(len(ASPECTS)), [f"{x:g}" for x in ASPECTS])
-        axis.set_yticks(range(len(AREAS)), [f"{x:g}" for x in AREAS])
-    axes[0].set_ylabel("planted area")
+        axis.set_yticks(range(len(SIZES)), [f"{x:g}" for x in SIZES])
+    axes[0].set_ylabel("planted size")
     return figure
 
 
@@ -121,18 +121,18 @@ def heatmap(
 
 
 def trajectories(sources: Sources) -> Any:
-    """The area during tuning for five planted sizes: mean and deviation over the seeds."""
+    """The size during tuning for five planted sizes: mean and deviation over the seeds."""
     lines = [line for line in sources.lines("demonstrative") if line.cell.task.endswith("/1")]
     figure, axes = pyplot().subplots(1, 2, figsize=(11, 4.2), sharey=True)
     for axis, initial in zip(axes, (0.001, 0.01), strict=True):
         most = 0
-        for k, area in enumerate(AREAS):
+        for k, size in enumerate(SIZES):
             paths = [
                 start["path"]
                 for line in lines
-                if line.cell.task == f"{area:g}/1"
+                if line.cell.task == f"{size:g}/1"
                 for start in line.starts
-                if math.isclose(start["initial"]["area"], initial, rel_tol=0.01)
+                if math.isclose(start["initial"]["size"], initial, rel_tol=0.01)
             ]
             if not paths:
                 continue
@@ -140,14 +140,14 @@ def trajectories(sources: Sources) -> Any:
             logs = np.log([path[:shortest] for path in paths])
             mean, deviation = logs.mean(0), logs.std(0)
             steps, most = np.arange(shortest), max(most, len(paths))
-            axis.plot(steps, np.exp(mean), color=f"C{k}", label=f"{area:g}")
+            axis.plot(steps, np.exp(mean), color=f"C{k}", label=f"{size:g}")
             axis.fill_between(steps, np.exp(mean - deviation), np.exp(mean + deviation),
                               color=f"C{k}", alpha=0.2)  # fmt: skip
-            axis.axhline(area, color=f"C{k}", linestyle=":", linewidth=1)
+            axis.axhline(size, color=f"C{k}", linestyle=":", linewidth=1)
         axis.set(yscale="log", xlabel="iteration")
-        axis.set_title(f"from start {initial:g} ({most} seeds)")
+        axis.set_title(f"from {initial:g} ({most} seeds)")
         axis.grid(alpha=0.3)
-    axes[0].set_ylabel("patch area (dotted: planted)")
+    axes[0].set_ylabel("patch size (dotted: planted)")
     axes[1].legend(title="planted", fontsize=8)
     return figure
 
@@ -180,7 +180,7 @@ def tsne(sources: Sources) -> Any:
 def cutdiff_parameters(learned: dict[str, float]) -> Tensor:
     """`a` from what `describe` says of it."""
     angle = math.radians(learned["angle_deg"])
-    return torch.tensor([math.log(learned["area"]), math.log(learned["aspect"]) / 2, angle])
+    return torch.tensor([math.log(learned["size"]), math.log(learned["aspect"]) / 2, angle])
 
 
 def gallery(sources: Sources) -> Any:
@@ -220,7 +220,7 @@ def beside_anomalies(sources: Sources, tasks: list[tuple[str, str]], lines: list
         shown = torch.cat([as_floats(parts.anomalous[:3], torch.device("cpu")), augmented])
         show(row, shown)
         row[0].set_title(f"{category}, {defect.replace('_', ' ')}", fontsize=8, loc="left")
-        words = f"learned: area {100 * line.learned['area']:.3g} %, AUC {line.auc:.2f}"
+        words = f"learned: area {100 * line.learned['area']:.3g} %, AUROC {line.auc:.2f}"
         row[3].set_title(words, fontsize=8, loc="left")
     return figure
 
@@ -253,7 +253,7 @@ def augmentations(sources: Sources) -> Any:
         show(row, torch.cat([make(area) for area in areas]))
         row[0].set_ylabel(name, fontsize=8)
     for axis, area in zip(axes[0], areas, strict=True):
-        axis.set_title(f"area {area:g}", fontsize=8)
+        axis.set_title(f"size {area:g}", fontsize=8)
     return figure
 
 

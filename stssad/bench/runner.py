@@ -198,8 +198,8 @@ def start_facts(candidate: Any) -> dict[str, Any]:
 
 
 def path_of(candidate: Any) -> list[float]:
-    """The first learned value on its way."""
-    first = next(iter(candidate.learned))
+    """The paper's size or, where there is none, the first learned value, on its way."""
+    first = "size" if "size" in candidate.learned else next(iter(candidate.learned))
     return [float(f"{record.learned[first]:.4g}") for record in candidate.history]
 
 

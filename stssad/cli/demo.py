@@ -68,7 +68,7 @@ def show_paper(console: "Console", seed: int, texture: str, jobs: int, out: Path
     for c in summary.candidates:
         mark = "chosen" if c.number == summary.chosen else "collapsed" if c.collapsed else ""
         console.print(
-            f"  restart {c.number + 1}: {in_words({'area': c.initial['area']})} -> "
+            f"  restart {c.number + 1}: {in_words({'size': c.initial['size']})} -> "
             f"{in_words(c.learned)}; score variance {c.score_variance:.3g}  {mark}"
         )
     assert summary.contamination is not None

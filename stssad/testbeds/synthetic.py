@@ -46,7 +46,7 @@ def texture_crops(
 
 
 def planted_patch(
-    area: float,
+    size: float,
     aspect: float = 1.0,
     texture: str = "gravel",
     image_size: int = 64,
@@ -59,8 +59,8 @@ def planted_patch(
     generator = torch.Generator().manual_seed(seed)
     train = texture_crops(texture, n_train, image_size, generator)
     pool = texture_crops(texture, n_pool, image_size, generator)
-    name = f"area {area:g}, aspect {aspect:g} on {texture}"
-    return planted(name, train, pool, area, aspect, contamination, generator)
+    name = f"size {size:g}, aspect {aspect:g} on {texture}"
+    return planted(name, train, pool, size, aspect, contamination, generator)
 
 
 def planted_augmentation(
@@ -76,11 +76,11 @@ def planted_augmentation(
 
 
 def planted(
-    name: str, train: Tensor, pool: Tensor, area: float, aspect: float, contamination: float,
+    name: str, train: Tensor, pool: Tensor, size: float, aspect: float, contamination: float,
     generator: Generator,
 ) -> Task:  # fmt: skip
     """A share of the pool's float images gets CutDiff's patch, unturned; in random order."""
-    a = torch.tensor([math.log(area), math.log(aspect) / 2, 0.0])
+    a = torch.tensor([math.log(size), math.log(aspect) / 2, 0.0])
     patched = cutdiff(pool, a, torch.rand(len(pool), 2, generator=generator))
     return shuffled(name, train, pool, patched, contamination, generator)
 
@@ -100,14 +100,14 @@ def shuffled(
 
 # The 25 demonstrative tasks (Sec. 5.2): whether the paper's ratio is r or its square it doesn't
 # say; here it is the patch's aspect.
-AREAS = (0.01, 0.02, 0.04, 0.08, 0.16)
+SIZES = (0.01, 0.02, 0.04, 0.08, 0.16)
 ASPECTS = (0.25, 0.5, 1.0, 2.0, 4.0)
 DEFAULT_TEXTURE = "grass"
 
 
 def demonstrative_tasks() -> dict[str, tuple[float, float]]:
-    """Names of the 25 tasks, with planted area and aspect."""
-    return {f"{area:g}/{aspect:g}": (area, aspect) for area in AREAS for aspect in ASPECTS}
+    """Names of the 25 tasks, with planted size (the paper's) and aspect."""
+    return {f"{size:g}/{aspect:g}": (size, aspect) for size in SIZES for aspect in ASPECTS}
 
 
 def demonstrative(task: str, reading: Reading, folder: Path | None, seed: int) -> Task:
@@ -118,12 +118,12 @@ def demonstrative(task: str, reading: Reading, folder: Path | None, seed: int) -
     """
     if task not in (known := demonstrative_tasks()):
         raise ValueError(f"unknown demonstrative task {task!r}; use one of {', '.join(known)}")
-    area, aspect = known[task]
+    size, aspect = known[task]
     if folder is None:
-        return planted_patch(area, aspect, DEFAULT_TEXTURE, reading.image_size, seed=seed)
+        return planted_patch(size, aspect, DEFAULT_TEXTURE, reading.image_size, seed=seed)
     generator = torch.Generator().manual_seed(seed)
     images = read_images(find_images(folder), reading)[0].float() / 255
     order = torch.randperm(len(images), generator=generator)
     n_pool = len(order) // 3
     train, pool = images[order[n_pool:]], images[order[:n_pool]]
-    return planted(f"demonstrative/{task}", train, pool, area, aspect, 0.5, generator)
+    return planted(f"demonstrative/{task}", train, pool, size, aspect, 0.5, generator)
