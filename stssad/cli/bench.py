@@ -59,41 +59,41 @@ def run(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would run.")] = False,
 ) -> None:
     """Run methods x tasks x seeds that have no result yet; stop and start again as you like."""
-    from ..bench.cluster import run_on_ray
-    from ..bench.methods import WITH_AUGMENTATION, methods_of, named
-    from ..bench.runner import run_here, units
-    from .bench_progress import BenchProgress
-
     check_device(device)
     bed = chosen_testbed(testbed, data, normal)
-    known = bed.tasks()
-    words = methods.split(",") if methods else [] if augmentation else methods_of(bed.name, preset)
-    words += [f"{WITH_AUGMENTATION}{augmentation}"] if augmentation else []
-    ways = named([absolute(each) for each in words])
-    chosen = tasks.split(",") if tasks else known
-    for task in chosen:
-        if task not in known:
-            raise ValueError(f"{bed.name} has no task {task!r}; it has {', '.join(known)}")
+    ways = chosen_methods(bed, methods, augmentation, preset)
     changes = changes_of(change or [])
     bed.settings(preset, **changes)
     protocols = ["inductive", "transductive"] if protocol == "both" else [protocol]
+    every = itertools.product(range(seeds), ways, chosen_tasks(bed, tasks), protocols)
     cells = [
         Cell(bed.name, task, name, seed, each, preset, contamination, changes)
-        for seed, name, task, each in itertools.product(range(seeds), ways, chosen, protocols)
+        for seed, name, task, each in every
     ]
     store = Store(results)
     done = {line.cell.key: line for line in store.lines(bed.name)}
     todo = [cell for cell in cells if cell.key not in done]
-    console = make_console()
-    console.print(f"{len(cells)} cells, {len(cells) - len(todo)} of them done: {len(todo)} to run")
+    n_done = len(cells) - len(todo)
+    make_console().print(f"{len(cells)} cells, {n_done} of them done: {len(todo)} to run")
     check_same([done[c.key] for c in cells if c.key in done], bed.data, ways, store)
-    if dry_run or not todo:
-        return
+    if todo and not dry_run:
+        run_cells(todo, bed, ways, store, jobs or os.cpu_count() or 1, ray, device)
+
+
+def run_cells(
+    todo: list[Cell], bed: "Testbed", ways: dict[str, str], store: Store, jobs: int,
+    ray: str | None, device: str,
+) -> None:  # fmt: skip
+    """Each result is on the disk as soon as it is there; a cell that fails is named."""
+    from ..bench.cluster import run_on_ray
+    from ..bench.runner import run_here, units
+    from .bench_progress import BenchProgress
+
+    console, failed = make_console(), []
     # On a cluster each node would have its own; a cell then makes its own warm starts.
-    warm_starts = None if ray else results.absolute() / ".warm-starts"
+    warm_starts = None if ray else store.folder.absolute() / ".warm-starts"
     work = units(todo, bed.data and bed.data.absolute(), warm_starts, ways, device)
-    found = run_on_ray(work, ray) if ray else run_here(work, jobs or os.cpu_count() or 1)
-    failed = []
+    found = run_on_ray(work, ray) if ray else run_here(work, jobs)
     with BenchProgress(console, todo) as progress:
         for outcome in found:
             store.append(outcome.lines)
@@ -105,6 +105,26 @@ def run(
     console.print(f"results: {store.path(bed.name)}")
     if failed:
         raise ValueError(f"{len(failed)} cell(s) failed, the first: {failed[0]}")
+
+
+def chosen_methods(
+    bed: "Testbed", methods: str | None, augmentation: str | None, preset: str
+) -> dict[str, str]:
+    """By the names that results give them."""
+    from ..bench.methods import WITH_AUGMENTATION, methods_of, named
+
+    words = methods.split(",") if methods else [] if augmentation else methods_of(bed.name, preset)
+    words += [f"{WITH_AUGMENTATION}{augmentation}"] if augmentation else []
+    return named([absolute(each) for each in words])
+
+
+def chosen_tasks(bed: "Testbed", tasks: str | None) -> list[str]:
+    known = bed.tasks()
+    chosen = tasks.split(",") if tasks else known
+    for task in chosen:
+        if task not in known:
+            raise ValueError(f"{bed.name} has no task {task!r}; it has {', '.join(known)}")
+    return chosen
 
 
 def chosen_testbed(name: str, data: Path | None, normal: Path | None) -> "Testbed":

@@ -124,8 +124,7 @@ def command(
     from .progress import FitProgress
 
     console = make_console(quiet)
-    check_device(device)
-    check_rate(false_alarms)
+    check(device, false_alarms)
     chosen = chosen_settings(method, preset, settings, changes)
     estimator = STSSAD(
         method, chosen_types(augmentation), chosen_encoder(encoder, chosen), chosen, seed,
@@ -144,8 +143,12 @@ def command(
     with resumable(out), FitProgress(console) as progress:
         n, n_pool = len(inputs.train), len(inputs.pool)
         console.print(f"{n} normal and {n_pool} unlabeled images; tuning")
-        model = fit_run(run, request, inputs, progress)
-    say_result(run, model, quiet)
+        say_result(run, fit_run(run, request, inputs, progress), quiet)
+
+
+def check(device: str, false_alarms: float) -> None:
+    check_device(device)
+    check_rate(false_alarms)
 
 
 def finish_report(run: "Run") -> None:
