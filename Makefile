@@ -4,7 +4,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo test test-slow check bench clean
+.PHONY: setup demo demo-paper test test-slow test-cpus check bench clean
+
+# As if on another CPU: one set of instructions less at a time.
+OTHER_CPUS := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
 
 setup: $(STAMP)
 
@@ -16,13 +19,21 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)
 	$(BIN)/stssad demo
+
+demo-paper: $(STAMP)
 	$(BIN)/stssad demo --paper
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 -m "not slow"
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 -m slow
+
+test-cpus: $(STAMP)
+	@for cpu in $(OTHER_CPUS); do \
+	  echo "as if on another CPU: $$cpu"; \
+	  env $$cpu $(BIN)/python -m pytest -n 2 -q -m "bit_identical and not slow" || exit 1; \
+	done
 
 check: $(STAMP)
 	$(BIN)/ruff check .

@@ -6,6 +6,7 @@ from stssad import STSSAD, CutDiff
 from stssad.testbeds.synthetic import planted_patch
 
 
+@pytest.mark.slow
 def test_recovers_a_planted_patch_from_a_start_ten_times_smaller() -> None:
     task = planted_patch(size=0.04, texture="grass", seed=1)  # in half of the pool
     model = STSSAD("paper", CutDiff(sizes=[0.004]), seed=1)

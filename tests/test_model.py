@@ -86,6 +86,7 @@ def test_another_seed_gives_another_model(model: STSSAD) -> None:
 
 
 @pytest.mark.parametrize("jobs", [2, 3])
+@pytest.mark.bit_identical
 def test_the_same_model_under_any_number_of_jobs(model: STSSAD, jobs: int) -> None:
     events: list[Event] = []
     parallel = STSSAD("paper", settings=TINY, jobs=jobs).fit(TRAIN, POOL, events.append)
@@ -107,6 +108,7 @@ def test_jobs_work_in_a_script_without_a_main_guard(tmp_path: Path) -> None:
     assert done.stdout.split() == ["4"]
 
 
+@pytest.mark.bit_identical
 def test_ambient_threads_dont_change_the_fit_and_are_left_as_they_were(model: STSSAD) -> None:
     torch.set_num_threads(2)
     try:
@@ -117,6 +119,7 @@ def test_ambient_threads_dont_change_the_fit_and_are_left_as_they_were(model: ST
     assert same_weights(model, again)
 
 
+@pytest.mark.bit_identical
 def test_a_loaded_model_gives_the_same_scores_to_the_bit(model: STSSAD, tmp_path: Path) -> None:
     model.save(tmp_path / "run")
     loaded = STSSAD.load(tmp_path / "run")

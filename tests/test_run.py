@@ -12,9 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from command import run
 from PIL import Image
 
-from stssad import STSSAD
+from stssad import STSSAD, Run
 from stssad.storage import read_tensors
 from stssad.testbeds.synthetic import texture_crops
 
@@ -28,14 +29,6 @@ FILES = {
     "environment.json", "history.csv", "model.json", "model.safetensors", "report.html",
     "report.safetensors", "scores.csv",
 }  # fmt: skip
-
-
-def run(
-    *words: object, timeout: float = 120, **options: object
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [COMMAND, *map(str, words)], capture_output=True, text=True, timeout=timeout, **options
-    )  # type: ignore[call-overload, no-any-return]
 
 
 def fit(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
@@ -96,6 +89,7 @@ def test_fit_writes_the_run(fitted: Path) -> None:
     assert facts["command"].startswith("stssad fit --normal")
 
 
+@pytest.mark.bit_identical
 def test_scores_by_cli_by_python_and_after_loading_are_equal(fitted: Path, tmp_path: Path) -> None:
     paths = sorted((fitted / "pool").iterdir())
     model = STSSAD.load(fitted / "run")
@@ -126,6 +120,39 @@ def test_score_reads_folders_lists_and_standard_input_and_writes_json(
     assert [row["image_path"] for row in as_json] == [str(path) for path in paths]
     rows = list(csv.DictReader(by_list.stdout.splitlines()))
     assert [float(r["pred_score"]) for r in rows] == [r["pred_score"] for r in as_json]
+
+
+def test_score_takes_one_image_and_another_false_alarm_rate(fitted: Path, tmp_path: Path) -> None:
+    image = sorted((fitted / "pool").iterdir())[0]
+    one = run("score", fitted / "run", image)
+    assert [Path(r["image_path"]) for r in csv.DictReader(one.stdout.splitlines())] == [image]
+    words = ["score", fitted / "run", fitted / "pool", "--out", tmp_path / "s.csv"]
+    few, many = (run(*words, "--false-alarms", rate).stdout for rate in (0.01, 0.9))
+    model = STSSAD.load(fitted / "run").set_threshold(0.9)
+    flagged = int(model.labels_.sum())
+    assert f"16 images scored, {flagged} flagged (false alarm rate 90 %)" in many and flagged > 5
+    assert "(false alarm rate 1 %)" in few
+    assert_one_sentence(run(*words, "--false-alarms", 0), "must lie between 0 and 1, got 0")
+
+
+def test_a_run_is_opened_as_it_was_written(fitted: Path) -> None:
+    opened = Run.open(fitted / "run")
+    rows = opened.predictions()
+    assert [row.pred_score for row in rows] == opened.model().decision_scores_.tolist()
+    summary = opened.summary()
+    assert summary.threshold == opened.model().threshold_ and summary.method == "paper"
+    assert [row.pred_label for row in rows] == summary.flagged.astype(int).tolist()
+    assert opened.report.is_file() and opened.metadata["title"] == "run"
+    with pytest.raises(FileNotFoundError, match="give a folder that `stssad fit` has finished"):
+        Run.open(fitted)
+
+
+def test_a_run_killed_before_its_page_gets_it_on_resume(fitted: Path) -> None:
+    page = fitted / "run" / "report.html"
+    before = page.read_text()
+    page.unlink()
+    assert "nothing to do" in fit(fitted, "--resume").stdout
+    assert page.read_text() == before
 
 
 def test_report_is_built_again_the_same(fitted: Path) -> None:
@@ -311,7 +338,16 @@ def start_and_kill(folder: Path, n_checkpoints: int, seconds: float, kind: int) 
     return process.communicate()[1]
 
 
-@pytest.mark.parametrize("n_checkpoints,seconds", [(0, 1.5), (1, 0.0), (2, 0.11), (4, 0.03)])
+@pytest.mark.parametrize(
+    "n_checkpoints,seconds",
+    [
+        (1, 0.0),
+        (4, 0.03),
+        pytest.param(0, 1.5, marks=pytest.mark.slow),
+        pytest.param(2, 0.11, marks=pytest.mark.slow),
+    ],
+)
+@pytest.mark.bit_identical
 def test_resume_after_kill_9_gives_equal_weights(
     unbroken: Path, folders: Path, n_checkpoints: int, seconds: float
 ) -> None:
