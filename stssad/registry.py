@@ -63,14 +63,6 @@ PARTS = Registry(
     ImageGaussian="scoring.gaussian",
     MemoryBank="scoring.memory_bank",
 )
-BASELINES = Registry(
-    "baseline",
-    AutoEncoder="baselines.autoencoder",
-    DeepSVDD="baselines.deep_svdd",
-    Frozen="baselines.frozen",
-    PatchCore="baselines.patchcore",
-    RandomAugmentation="baselines.random_augmentation",
-)
 METHODS = Registry("method", pretrained="methods.pretrained", paper="methods.paper")
 
 # Which augmentation types may be tuned, and which are if the user names none.

@@ -33,13 +33,13 @@ def whole() -> list[Line]:
 
 def test_it_says_where_the_method_wins_and_fails() -> None:
     text = document(whole(), notes="Typed by a person.")
-    assert "has mean AUC 0.650, number 9 of 9" in text
+    assert "has mean AUROC 0.650, number 9 of 9" in text
     assert "equal to the best, in 1 tasks (crack)" in text
     assert "furthest behind on oil: 0.400, 0.300 below" in text
     assert "Worse than chance: oil 0.400" in text
-    assert "AUC 1.00 in 25 of 25 tasks" in text and "factor of 2.00 in the median" in text
+    assert "AUROC 1.00 in 25 of 25 tasks" in text and "factor of 2.00 in the median" in text
     assert "| average rank | 1.0 | 2.0 | 3.0 | 4.0 |" in text
-    assert "| tile | 2 | 1 | 1 of 2 | 2.00 |" in text  # starts that collapsed
+    assert "| tile | 2 | 1 | 1 of 2 | 2.00 |" in text  # restarts that collapsed
     assert "On tile L_trn is far above ln 2" in text
     assert "Typed by a person." in text
 

@@ -1,4 +1,4 @@
-"""CutOut (DeVries and Taylor, 2017): a black rectangle at a random place. For baselines only."""
+"""CutOut (DeVries and Taylor, 2017): a black rectangle at a random position. For baselines only."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""CutPaste (Li et al., 2021): a rectangle copied from one place to another. For baselines only."""
+"""CutPaste (Li et al., 2021): a rectangle copied to another position. For baselines only."""
 
 import torch
 from torch import Generator, Tensor
@@ -24,7 +24,7 @@ def shifted(images: Tensor, shift: Tensor) -> Tensor:
 
 
 class CutPaste:
-    """A rectangle of the same image, taken from a random place and pasted at another."""
+    """A rectangle of the same image, taken from a random position and pasted at another."""
 
     names = ("log_area", "log_ratio")
 

@@ -1,4 +1,4 @@
-"""Scratch: a long thin stroke, dark or bright, at a random place and in a random direction."""
+"""Scratch: a long thin stroke, dark or bright, at a random position and in a random direction."""
 
 import math
 from collections.abc import Sequence

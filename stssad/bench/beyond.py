@@ -115,7 +115,7 @@ def criteria_table(lines: Sequence[Line]) -> str:
 
 
 def choices(lines: Sequence[Line]) -> list[str]:
-    """Mean AUC of no direction, of each criterion's choice, and of the best there was."""
+    """Mean AUROC of no direction, of each criterion's choice, and of the best there was."""
     plain = mean(x.details["auc plain"] for x in lines)
     chosen = [mean(auc_of_choice(x, value) for x in lines) for value in CRITERIA.values()]
     kept = mean(x.details["auc image"] for x in lines)

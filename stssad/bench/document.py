@@ -43,7 +43,7 @@ def document(lines: Sequence[Line], preset: str = "cpu", notes: str = "") -> str
         main_table("2", "Table 2: SVHN", mine, preset),
         demonstrative(mine),
         robustness(mine),
-        starts(mine),
+        restarts(mine),
         theta_updates(mine),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
@@ -109,7 +109,7 @@ def reading(grid: Grid, paper: PaperTable) -> str:
     worst = min(gaps, key=lambda t: gaps[t])
     theirs = mean(paper.auc[t][OURS] for t in tasks)
     sentences = [
-        f"**Reading.** Over {len(tasks)} tasks {OURS} has mean AUC {means[OURS]:.3f}, number "
+        f"**Reading.** Over {len(tasks)} tasks {OURS} has mean AUROC {means[OURS]:.3f}, number "
         f"{order.index(OURS) + 1} of {len(main)} (the best is {order[0]} with "
         f"{means[order[0]]:.3f}); the paper's on these tasks is {theirs:.3f}.",
         f"It is best, or equal to the best, in {len(ahead)} tasks"
@@ -151,7 +151,7 @@ def protocols(lines: Sequence[Line]) -> str:
     rows.append(f"| mean | | {totals} | |")
     return (
         "## Both protocols\n\nTransductive: the pool is the test set. Inductive: tuning and "
-        f"choosing see one half of it, the AUC is of the other. {OURS}:\n\n" + "\n".join(rows)
+        f"choosing see one half of it, the AUROC is of the other. {OURS}:\n\n" + "\n".join(rows)
     )
 
 
@@ -187,7 +187,7 @@ def demonstrative(lines: Sequence[Line]) -> str:
         "## The 25 demonstrative tasks\n\n"
         "CutDiff's patch planted in half of 128 crops of a texture (grass), five sizes x five "
         "aspects; learned size and aspect of the chosen restart, seed 0:\n\n" + "\n".join(rows)
-        + f"\n\nAUC 1.00 in {perfect} of {len(first)} tasks, "
+        + f"\n\nAUROC 1.00 in {perfect} of {len(first)} tasks, "
         f"{min(x.auc for x in first.values()):.3f} at least (the paper: 1.00 in all). "
         f"The learned size is off by a factor of {np.median(factors):.2f} in the median, "
         f"{max(factors):.2f} at most; the aspect by {np.median(aspects):.2f} and "
@@ -195,7 +195,7 @@ def demonstrative(lines: Sequence[Line]) -> str:
         f"{ranks[1]:.2f}.\n\n"
         "![Learned against planted](figures/demonstrative.png)\n\n"
         f"The size on its way, {seeds} seeds:\n\n![Trajectories](figures/trajectories.png)\n\n"
-        "Embeddings of the task 0.04/1 under the chosen start:\n\n![t-SNE](figures/tsne.png)"
+        "Embeddings of the task 0.04/1 under the chosen restart:\n\n![t-SNE](figures/tsne.png)"
     )  # fmt: skip
 
 
@@ -225,15 +225,15 @@ def robustness(lines: Sequence[Line]) -> str:
     rows.append("| average rank | " + " | ".join(f"{ranks[n]:.1f}" for n in names) + " |")
     seeds = len({x.cell.seed for x in varied})
     return (
-        f"## Augmented images in L_val\n\nAUC of {OURS} with so many of them ({seeds} seed(s); "
+        f"## Augmented images in L_val\n\nAUROC of {OURS} with so many of them ({seeds} seed(s); "
         "the preset has " f"{Settings.cpu().val_augmented_samples}); the paper's average ranks on "
         "the eight kinds of cable are 2.6, 2.3, 2.5, 2.4:\n\n" + "\n".join(rows)
     )  # fmt: skip
 
 
-def starts(lines: Sequence[Line]) -> str:
-    """How many starts shrank to the identity, and whether the detector kept up with `a`."""
-    head = "| testbed | starts | collapsed | tasks x seeds with no other | L_trn of the chosen |"
+def restarts(lines: Sequence[Line]) -> str:
+    """How many restarts shrank to the identity, and whether the detector kept up with `a`."""
+    head = "| testbed | restarts | collapsed | tasks x seeds with no other | L_trn of the chosen |"
     rows = [head, "|---|---|---|---|---|"]
     mine = [x for x in lines if x.cell.method == OURS and not x.cell.changes and x.starts]
     slow = []
@@ -246,15 +246,15 @@ def starts(lines: Sequence[Line]) -> str:
         if loss > 1.2 * math.log(2):
             slow.append(bed)
     text = (
-        "## Starts that collapse\n\nA start whose training loss ends near ln 2 = 0.69 or above has "
-        'tuned its augmentation away ([paper-map.md](paper-map.md), "The pull to the identity") '
-        "or run ahead of its detector; it is chosen only where no other is left. "
+        "## Restarts that collapse\n\nA restart whose training loss ends near ln 2 = 0.69 or above "
+        'has tuned its augmentation away ([paper-map.md](paper-map.md), "The pull to the '
+        'identity") or run ahead of its detector; it is chosen only where no other is left. '
         f"{OURS}, transductive, L_trn the median:\n\n" + "\n".join(rows)
     )
     if slow:
         text += (
             f"\n\nOn {', '.join(slow)} L_trn is far above ln 2: the detector, trained at the "
-            "start's `a`, does not keep up with `a` at one update of θ for each of `a`. Its scores "
+            "initial `a`, does not keep up with `a` at one update of θ for each of `a`. Its scores "
             "there are those of a detector that hasn't learned the augmentation that was found. "
             "The paper makes five updates on SVHN."
         )
@@ -273,7 +273,7 @@ def theta_updates(lines: Sequence[Line]) -> str:
         if c.testbed == "svhn":
             of_method[c.changes.get("theta_updates", usual)] = line
     rows = [
-        f"| method | cells | AUC, {usual} | AUC, {more} | L_trn, {usual} | L_trn, {more} |",
+        f"| method | cells | AUROC, {usual} | AUROC, {more} | L_trn, {usual} | L_trn, {more} |",
         "|---|---|---|---|---|---|",
     ]
     for method, cells in found.items():
@@ -290,15 +290,15 @@ def theta_updates(lines: Sequence[Line]) -> str:
     return (
         f"## More updates of θ on SVHN\n\n{more} for each of `a`, as the paper makes, instead of "
         f"the preset's {usual} (`--change theta_updates={more}`); the same cells in both columns, "
-        "L_trn the median of the chosen start:\n\n" + "\n".join(rows) + "\n\n"
+        "L_trn the median of the chosen restart:\n\n" + "\n".join(rows) + "\n\n"
         "The detector then keeps up with `a`, and still doesn't tell the digits apart as RS does, "
         "which trains at one angle from the first update to the last. At this size, 512 digits and "
-        "a few hundred updates, most of a start's training is spent at angles that it leaves."
+        "a few hundred updates, most of a restart's training is spent at angles that it leaves."
     )
 
 
 def chosen_loss(line: Line) -> float:
-    """L_trn around the best state of the start that was chosen."""
+    """L_trn around the best state of the restart that was chosen."""
     learned = {name: value for name, value in line.learned.items() if name != "type"}
     chosen = [s for s in line.starts if s["learned"] == learned] or line.starts
     return float(chosen[0]["losses"][0])

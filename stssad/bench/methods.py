@@ -1,6 +1,8 @@
 """The methods by the paper's names, each built from a testbed's settings and a seed."""
 
+import importlib
 import importlib.util
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,9 +14,10 @@ import numpy.typing as npt
 from torch import Tensor
 
 from ..augment import Augmentation
+from ..baselines.random_augmentation import RandomAugmentation
 from ..encoders.encoding import embed_all
 from ..model import STSSAD
-from ..registry import AUGMENTATIONS, BASELINES
+from ..registry import AUGMENTATIONS
 from ..scoring.gaussian import GaussianDensity, ImageGaussian
 from ..settings import AnySettings, Mode, PretrainedSettings, Settings
 from ..tuning.val_loss import ValLoss, mean_distance_loss, mmd_loss
@@ -140,43 +143,46 @@ def mmd_unnormalized(Z_trn: Tensor, Z_aug: Tensor, Z_val: Tensor) -> Tensor:
     return mmd_loss(Z_trn, Z_aug, Z_val, normalize=False)
 
 
-def random(kind: Callable[[], Augmentation], dynamic: bool, s: Surroundings) -> Estimator:
-    settings = paper_settings(s.settings)
-    method: Estimator = BASELINES["RandomAugmentation"](kind(), dynamic, settings, s.seed, s.device)
-    return method
+def random(kind: str, dynamic: bool, s: Surroundings) -> Estimator:
+    return RandomAugmentation(
+        AUGMENTATIONS[kind](), dynamic, paper_settings(s.settings), s.seed, s.device
+    )
 
 
-def trained(name: str, s: Surroundings) -> Estimator:
-    """A baseline that is trained with the settings' width, on the normal images alone."""
-    method: Estimator = BASELINES[name](paper_settings(s.settings), s.seed, device=s.device)
-    return method
+def baseline(home: str) -> Method:
+    """One that ignores the pool, by its file and class, imported when it is first used.
+
+    Its constructor takes what it needs of `settings`, `seed` and `device`.
+    """
+
+    def build(s: Surroundings) -> Estimator:
+        module, _, name = home.partition(":")
+        kind = getattr(importlib.import_module(f"stssad.baselines.{module}"), name)
+        wanted = set(inspect.signature(kind).parameters) & {"settings", "seed", "device"}
+        given = {each: getattr(s, each) for each in wanted}
+        if "settings" in given:
+            given["settings"] = paper_settings(s.settings)
+        built: Estimator = kind(**given)
+        return built
+
+    return Method(build, uses_pool=False)
 
 
-def _random_methods() -> dict[str, Method]:
-    kinds = {"CO": "CutOut", "CP": "CutPaste", "CD": "CutDiff", "RO": "Rotation"}
-
-    def build(name: str, dynamic: bool, s: Surroundings) -> Estimator:
-        return random(AUGMENTATIONS[name], dynamic, s)
-
-    return {
-        f"{way}-{short}": Method(partial(build, name, way == "RD"), uses_pool=False)
-        for short, name in kinds.items()
-        for way in ("RS", "RD")
-    }
-
-
+RANDOM = {"CO": "CutOut", "CP": "CutPaste", "CD": "CutDiff", "RO": "Rotation"}
 METHODS: Mapping[str, Method] = {
-    "AE": Method(partial(trained, "AutoEncoder"), uses_pool=False),
-    "D-SVDD": Method(partial(trained, "DeepSVDD"), uses_pool=False),
-    **_random_methods(),
-    "Frozen": Method(lambda s: BASELINES["Frozen"](device=s.device), uses_pool=False),
-    "PatchCore": Method(
-        lambda s: BASELINES["PatchCore"](seed=s.seed, device=s.device), uses_pool=False
-    ),
+    "AE": baseline("autoencoder:AutoEncoder"),
+    "D-SVDD": baseline("deep_svdd:DeepSVDD"),
+    **{
+        f"{way}-{short}": Method(partial(random, kind, way == "RD"), uses_pool=False)
+        for short, kind in RANDOM.items()
+        for way in ("RS", "RD")
+    },
+    "Frozen": baseline("frozen:Frozen"),
+    "PatchCore": baseline("patchcore:PatchCore"),
     PRETRAINED: Method(
         lambda s: Ours(STSSAD(settings=s.settings, seed=s.seed, device=s.device)), uses_pool=True
     ),
-    "ST-SSAD": Method(tuned, uses_pool=True),
+    OURS: Method(tuned, uses_pool=True),
     "MMD1": Method(lambda s: tuned(s, mmd_loss), uses_pool=True),
     "MMD2": Method(lambda s: tuned(s, mmd_unnormalized), uses_pool=True),
     "FO": Method(lambda s: tuned(s, mode="first_order"), uses_pool=True),

@@ -25,7 +25,7 @@ Task = tuple[str, str]  # testbed and task
 
 @dataclass(frozen=True)
 class PaperTable:
-    """A table of the paper: AUC by task and method, and its p-values by method."""
+    """A table of the paper: AUROC by task and method, and its p-values by method."""
 
     source: str
     methods: list[str]
@@ -68,7 +68,7 @@ class Selection:
 
 @dataclass(frozen=True)
 class Grid:
-    """AUC by task, method and seed."""
+    """AUROC by task, method and seed."""
 
     tasks: list[Task]
     methods: list[str]
@@ -96,7 +96,7 @@ class Grid:
         return [len(self.auc.get((task, method), {})) for task in self.tasks]
 
     def pairs(self, method: str) -> tuple[list[float], list[float]]:
-        """Ours and another method's AUC, for each task and seed that both have."""
+        """Ours and another method's AUROC, for each task and seed that both have."""
         ours, theirs = [], []
         for task in self.tasks:
             a, b = (self.auc.get((task, name), {}) for name in (OURS, method))
@@ -106,7 +106,7 @@ class Grid:
         return ours, theirs
 
     def paired_means(self, method: str) -> tuple[list[float], list[float]]:
-        """Ours and another method's mean AUC over the seeds that both have, for each task."""
+        """Ours and another method's mean AUROC over the seeds that both have, for each task."""
         ours, theirs = [], []
         for task in self.tasks:
             a, b = (self.auc.get((task, name), {}) for name in (OURS, method))
@@ -219,7 +219,7 @@ def notes(
     made = [
         f"Preset {selection.preset}, protocol {selection.protocol}"
         + (f", contamination {selection.contamination:g}" if selection.contamination else "")
-        + ". Mean test AUC over seeds; the best of the main methods in bold (ablations aside).",
+        + ". Mean test AUROC over seeds; the best of the main methods in bold (ablations aside).",
         "The row of means is over the tasks that all columns have, that of ranks over those that "
         "all main methods have. p-values: one-sided Wilcoxon signed-rank test that ST-SSAD is "
         "better than the column, over task x seed pairs (not independent: seeds share images) "

@@ -265,7 +265,7 @@ def embed(
     """Tune on a demonstrative task and keep its embeddings, for the figure tsne."""
     from ..bench.embeddings import keep_embeddings
 
-    typer.echo(f"tuning on {task} from four starts (a minute or two)")
+    typer.echo(f"tuning on {task} from four initial values (a minute or two)")
     typer.echo(f"embeddings: {keep_embeddings(task, seed, results)}")
 
 

@@ -37,7 +37,7 @@ class MLP(nn.Module):
         return {"image_size": self.image_size, "n_layers": self.n_layers, "width": self.width}
 
     def features(self, images: Tensor) -> list[Tensor]:
-        """One map of a single place: it doesn't tell what is where."""
+        """A map of a single position: it doesn't tell what is where."""
         return [self.layers(self.normalization(images))[:, :, None, None]]
 
     def pooled(self, maps: list[Tensor]) -> Tensor:

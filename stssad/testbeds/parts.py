@@ -89,7 +89,7 @@ def halved(images: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
 
 
 def mixed(normal: Tensor, anomalous: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Both in random order, so that no place tells which is which, and the labels in that order."""
+    """Both in random order, so that none tells which is which, and the labels in that order."""
     order = torch.randperm(len(normal) + len(anomalous), generator=generator)
     labels = (torch.arange(len(order)) >= len(normal)).long()
     return torch.cat([normal, anomalous])[order], labels[order]

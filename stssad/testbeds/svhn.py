@@ -90,7 +90,7 @@ def read_npz(path: Path) -> tuple[Pixels, Digits]:
         with np.load(path, allow_pickle=False) as content:
             x, y = content["x"], content["y"].astype(np.int64) % 10  # zero may be 10
     except (KeyError, ValueError, BadZipFile, OSError, EOFError) as error:
-        raise ValueError(f"{str(path)!r} is no .npz of x and y ({error}); write it anew") from None
+        raise ValueError(f"{str(path)!r} is no .npz of x and y ({error}); write it again") from None
     if x.ndim == 3:
         x = np.repeat(x[..., None], 3, axis=3)
     return checked(path, x, y)
