@@ -119,7 +119,7 @@ def test_missing_and_damaged_svhn(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"train_32x32\.mat.*housenumbers"):
         svhn.load(tmp_path, "2/0", Reading(32), svhn.Limits())
     (tmp_path / "digits.npz").write_bytes(b"PK no zip")
-    with pytest.raises(ValueError, match=r"digits\.npz.*write it anew"):
+    with pytest.raises(ValueError, match=r"digits\.npz.*write it again"):
         svhn.load(tmp_path, "2/0", Reading(32), svhn.Limits())
     (tmp_path / "digits.npz").unlink()
     for part in ("train", "test"):

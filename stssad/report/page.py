@@ -108,7 +108,7 @@ def trajectories(s: Summary) -> list[str]:
         return []
     charts = []
     alike = [c for c in s.candidates if c.augmentation == s.candidates[s.chosen].augmentation]
-    for name in alike[0].learned:
+    for name in (each for each in alike[0].learned if each != "size"):  # area says the same
         lines = [
             Line(f"restart {c.number + 1}", [r.iteration for r in c.history],
                  [r.learned[name] for r in c.history], c.number % N_COLOURS, c.number == s.chosen)
