@@ -135,7 +135,7 @@ def fit_vs_paper_loop_time() -> dict[str, Any]:
     """Against four restarts one by one, each 20 epochs and 500 naive iterations at 256/256/all."""
     took, area, auc = our_fit()
     quick, task = Settings.quick(), planted_patch(0.04, texture="grass", n_train=256)
-    loop_area, loop_auc = paper_fit(quick)
+    loop_size, loop_auc = paper_fit(quick)
     case = make_case(128, quick.image_size, quick.width)
     naive(case)
     per_iteration = sorted(seconds(lambda: naive(case)) for _ in range(5))[2]
@@ -144,8 +144,8 @@ def fit_vs_paper_loop_time() -> dict[str, Any]:
     loop = 4 * (20 * epoch + 500 * per_iteration)
     facts = plain(ratio_of([(took, loop)]), "64 px, width 16; the loop's time is multiplied out")
     note = {"seconds_per_naive_iteration": per_iteration, "seconds_per_epoch": epoch}
-    return {**facts, **note, "our_area": area, "planted_area": 0.04, "our_auc": auc,
-            "loop_area": loop_area, "loop_auc": loop_auc}  # fmt: skip
+    return {**facts, **note, "our_size": area, "planted_size": 0.04, "our_auc": auc,
+            "loop_size": loop_size, "loop_auc": loop_auc}  # fmt: skip
 
 
 def grid_model(seed: int) -> None:

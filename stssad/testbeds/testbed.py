@@ -1,7 +1,7 @@
 """The testbeds by name: which tasks each has, how they are read, and what is tuned there."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -43,12 +43,16 @@ class Testbed:
         """The preset's, for this testbed."""
         if preset not in PRESETS:
             raise ValueError(f"unknown preset {preset!r} for a benchmark; use {', '.join(PRESETS)}")
-        if preset == "imagenet":
-            return PretrainedSettings(**changes)
-        if preset == "cpu":
-            return Settings.cpu(**changes)
         paper = Settings.paper_svhn if self.name == "svhn" else Settings.paper_mvtec
-        return paper(**changes)
+        presets: dict[str, Callable[..., AnySettings]]
+        presets = {"imagenet": PretrainedSettings, "cpu": Settings.cpu, "paper": paper}
+        known = {f.name for f in fields(PretrainedSettings if preset == "imagenet" else Settings)}
+        if unknown := changes.keys() - known:
+            raise ValueError(
+                f"the preset {preset!r} has no setting {sorted(unknown)[0]!r}; it has "
+                f"{', '.join(sorted(known))}"
+            )
+        return presets[preset](**changes)
 
     def load(
         self, task: str, preset: str, reading: Reading, protocol: Protocol, seed: int,
