@@ -75,11 +75,9 @@ PAPER = Presentation(
 
 
 def pretrained_scores(s: Summary) -> str:
-    unseen = (
-        "Each normal image was scored by a fit to the others, so new ones will score like them."
-    )
+    unseen = "Each normal image was scored by a fit to the others"
     if s.n_held_out:
-        unseen = f"{s.n_held_out} normal images were held out, so new ones will score like them."
+        unseen = f"{s.n_held_out} normal images were held out"
     return (
         "A score says by how many standard deviations an image is more anomalous than the usual "
         "normal one (on a logarithmic scale): its embedding as a whole, and its highest-scoring "
