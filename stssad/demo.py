@@ -22,6 +22,7 @@ from .model import STSSAD
 from .report.material import gather
 from .report.page import write_report
 from .run import Run, environment
+from .settings import Settings
 from .storage import write_json
 from .testbeds.synthetic import planted_augmentation, planted_patch
 from .testbeds.task import Task
@@ -90,7 +91,8 @@ def run_paper(
     size = hidden_size(seed)
     kind = Kind("dark patch", CutDiff(), torch.tensor([math.log(size), 0.0, 0.0]))
     task = planted_patch(size, texture=texture, contamination=0.5, seed=seed)
-    model = STSSAD("paper", seed=seed, jobs=jobs)
+    settings = Settings.quick(warm_start_epochs=25, max_iterations=40)  # enough for a large patch
+    model = STSSAD("paper", settings=settings, seed=seed, jobs=jobs)
     return demonstrated(kind, task, model, Run(out), f"Patches on {texture}", command, progress)
 
 

@@ -28,6 +28,8 @@ PathLike = str | os.PathLike[str]
 Images = Tensor | npt.NDArray[np.generic] | PathLike | Sequence[PathLike] | Sequence[Tensor]
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"})
+# What is decoded, whatever a file is called: Pillow knows others, some of which run other programs.
+FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "WEBP")
 PILLOW = r"PIL\."  # modules whose warnings are silenced
 LOOK_AHEAD = 128  # images decoded before they are needed
 
@@ -204,7 +206,7 @@ def read_image(path: Path, reading: Reading) -> npt.NDArray[np.uint8]:
     m = reading.image_size
     try:
         silence_pillow()
-        with Image.open(path) as image:
+        with Image.open(path, formats=FORMATS) as image:
             if reading.aspect == "stretch":
                 image.draft("RGB", (2 * m, 2 * m))  # decodes large JPEGs at a smaller scale
             upright = ImageOps.exif_transpose(image)

@@ -85,6 +85,11 @@ class Run:
         if folder.exists() and not folder.is_dir():
             raise ValueError(f"--out {str(folder)!r} is a file; give a folder")
         if not run._marker.is_file():
+            if folder.is_dir() and any(folder.iterdir()):
+                raise ValueError(
+                    f"{str(folder)!r} isn't empty and isn't a run; give --out a new folder, so "
+                    "that nothing of yours is overwritten"
+                )
             folder.mkdir(parents=True, exist_ok=True)
             facts = {"title": folder.resolve().name, "command": command}
             write_json(run._marker, {**facts, "request": request.content(), **environment()})

@@ -198,3 +198,14 @@ def test_every_unreadable_file_is_named_and_other_warnings_survive(tmp_path: Pat
         warnings.warn("mine", stacklevel=1)
     texts = [str(w.message) for w in caught]
     assert sum("cannot read" in text for text in texts) == 24 and "mine" in texts
+
+
+def test_a_file_is_decoded_only_as_what_we_say_we_read(tmp_path: Path) -> None:
+    """An EPS file under another name would start Ghostscript; a GIF is no format of ours."""
+    eps = tmp_path / "eps.png"
+    eps.write_bytes(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\nshowpage\n")
+    gif = tmp_path / "gif.png"
+    Image.new("L", (8, 8)).save(gif, "GIF")
+    for path in (eps, gif):
+        with pytest.raises(ValueError, match="it is empty, or not an image"):
+            as_images([path], Reading(8), "images")

@@ -133,6 +133,7 @@ def command(
     request = Request(normal, unlabeled, estimator, strict)
     request.content()  # choices that don't go together are named before anything is read
     if resume and Run(out).is_finished:
+        Run.create(out, request, command_line(), resume)  # names what was begun otherwise
         finish_report(Run(out))
         console.print(f"the run in {out} is finished; nothing to do")
         return

@@ -109,11 +109,16 @@ class Method(Protocol):
 
 
 def check_counts(train: Tensor, pool: Tensor | None) -> None:
-    """Enough images, of one size."""
+    """Enough images, of one size, that aren't all the same."""
     if len(train) < MIN_TRAIN:
         raise ValueError(
             f"train holds {len(train)} image(s), but at least {MIN_TRAIN} are needed to learn "
             "what normal images have in common (a hundred to learn it well); add normal images"
+        )
+    if bool((train == train[:1]).all()):
+        raise ValueError(
+            f"all {len(train)} images of train are the same, so there is nothing to say how normal "
+            "images vary; add other normal images"
         )
     if pool is None:
         return
