@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 Aspect = Literal["stretch", "crop", "pad"]
 Mode = Literal["exact", "finite_difference", "first_order"]
+EndState = Literal["best", "last"]
 
 
 @dataclass(frozen=True)
@@ -28,7 +29,7 @@ def check(settings: "Settings | PretrainedSettings") -> None:
     name_of_class = type(settings).__name__
     for f in fields(settings):
         value = getattr(settings, f.name)
-        allowed = {"aspect": Aspect, "hypergradient": Mode}.get(f.name)
+        allowed = {"aspect": Aspect, "hypergradient": Mode, "end_state": EndState}.get(f.name)
         if allowed is not None and value not in get_args(allowed):
             words = ", ".join(get_args(allowed))
             raise ValueError(f"{name_of_class}.{f.name} is {value!r}; use {words}")
@@ -40,6 +41,11 @@ def check(settings: "Settings | PretrainedSettings") -> None:
         raise ValueError(
             f"{name_of_class}.holdout_share must leave something to train on, got "
             f"{settings.holdout_share}"
+        )
+    if isinstance(settings, Settings) and settings.theta_decay > 1:
+        raise ValueError(
+            f"{name_of_class}.theta_decay is a share of the detector updates, at most 1, got "
+            f"{settings.theta_decay}"
         )
 
 
@@ -97,7 +103,10 @@ class Settings:
     holdout_share: float = setting(0.0, HOLDOUT_SHARE, may_be_zero=True)
     batch_size: int = setting(32, "Normal images in a mini-batch of the training loss.")
     augmented_ratio: float = setting(1.0, "Augmented images for each normal one there (γ).")
-    theta_step_size: float = setting(0.03, "Step size of SGD (α), on a cosine schedule.")
+    theta_step_size: float = setting(0.03, "Step size of SGD (α).")
+    theta_decay: float = setting(
+        1.0, "Share of the detector updates, the last ones, over which α falls to 0 (cosine)."
+    )
     momentum: float = setting(0.9, "SGD momentum.", may_be_zero=True)
     weight_decay: float = setting(3e-5, "SGD weight decay.", may_be_zero=True)
 
@@ -107,6 +116,15 @@ class Settings:
     theta_updates: int = setting(1, "Detector updates for each update of the augmentation.")
     max_iterations: int = setting(500, MAX_ITERATIONS)
     a_step_size: float = setting(0.05, A_STEP_SIZE)
+    a_noise: float = setting(
+        0.0,
+        "Standard deviation of the noise around the augmentation's parameters while tuning.",
+        may_be_zero=True,
+    )
+    end_state: EndState = setting("best", "State that tuning ends with: best or last.")
+    final_updates: int = setting(
+        0, "Detector updates at the learned augmentation, after tuning.", may_be_zero=True
+    )
     hypergradient: Mode = setting("exact", "exact, finite_difference or first_order.")
 
     val_train_samples: int = setting(256, VAL_TRAIN)
@@ -161,15 +179,6 @@ class Settings:
             patience=30,
         )
         return replace(quick, **changes)
-
-    @classmethod
-    def cpu(cls, **changes: Any) -> "Settings":
-        """The benchmark's where there is no GPU: 32 px, a quarter of the width, 40 iterations.
-
-        Otherwise `quick`, with steps so much larger that `a` can go as far; nothing is held out.
-        """
-        cpu = cls.quick(image_size=32, holdout_share=0.0, max_iterations=40, a_step_size=0.375)
-        return replace(cpu, **changes)
 
 
 AnySettings = Settings | PretrainedSettings

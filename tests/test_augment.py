@@ -21,6 +21,7 @@ from stssad import (
 from stssad.augment import Augmentation
 from stssad.augment.blur import smoothed
 from stssad.augment.cutdiff import cutdiff
+from stssad.augment.perturbed import Perturbed
 from stssad.augment.rotation import rotate
 
 DIFFERENTIABLE = [CutDiff(), Rotation(), Patch(), Scratch(), Stain(), Blur(), Warp()]
@@ -281,3 +282,46 @@ def test_random_values_lie_in_their_ranges() -> None:
     assert 0.25 <= min(d["aspect"] for d in draws) and max(d["aspect"] for d in draws) <= 4
     boxes = [CutOut().describe(CutOut().random_value(generator)) for _ in range(300)]
     assert all(0.0199 <= b["area"] <= 0.151 and 0.299 <= b["aspect"] <= 3.31 for b in boxes)
+
+
+@pytest.mark.parametrize("inner", [CutDiff(), Rotation()], ids=["CutDiff", "Rotation"])
+def test_perturbed_is_the_augmentation_at_a_plus_epsilon(inner: Augmentation) -> None:
+    images = some_images(n=11)
+    a = inner.initial_values()[1].double()
+    perturbed = Perturbed(inner, scale=0.3)
+    noise = perturbed.draw(11, torch.Generator().manual_seed(0)).double()
+    k = len(inner.names)
+    own, epsilon = noise[:, :-k], noise[:, -k:]
+    speeds = torch.tensor(getattr(inner, "speeds", (1.0,))).double()
+    wanted = torch.cat(
+        [inner(images[i : i + 1], a + 0.3 * speeds * epsilon[i], own[i : i + 1]) for i in range(11)]
+    )
+    torch.testing.assert_close(perturbed(images, a, noise), wanted)
+    # in chunks of any size, as the hypergradient takes them
+    for size in (3, 5):
+        parts = [perturbed(x, a, e) for x, e in zip(images.split(size), noise.split(size),
+                                                    strict=True)]  # fmt: skip
+        torch.testing.assert_close(torch.cat(parts), wanted)
+
+
+def test_perturbations_are_balanced_and_of_the_wanted_size() -> None:
+    noise = Perturbed(Rotation(), scale=0.5).draw(4000, torch.Generator().manual_seed(0))
+    assert abs(float(noise.mean())) < 1e-6 and float(noise.std()) == pytest.approx(1, abs=0.1)
+    assert torch.unique(noise, dim=0).shape[0] == 1000  # four images share one
+
+
+def test_perturbed_gradcheck() -> None:
+    images, perturbed = some_images(n=6), Perturbed(Rotation(), scale=0.3)
+    noise = perturbed.draw(6, torch.Generator().manual_seed(0)).double()
+    a = torch.tensor([0.7], dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(lambda a: perturbed(images, a, noise), a)
+
+
+def test_rotation_reflects_by_default() -> None:
+    """No pixel of a turned image is darker than the darkest of the original."""
+    images = 0.5 + 0.5 * some_images(m=16)
+    for angle in (0.3, 0.8, 2.0):
+        a = torch.tensor([angle], dtype=torch.float64)
+        assert float(Rotation()(images, a, torch.zeros(len(images), 0)).min()) >= 0.5
+        assert torch.equal(rotate(images, a[0]), rotate(images, a[0], "reflection"))
+        assert float(Rotation("zeros")(images, a, torch.zeros(len(images), 0)).min()) == 0

@@ -7,16 +7,18 @@ import pytest
 import torch
 from torch import Tensor
 
-from stssad import CutDiff, CutOut, PretrainedSettings, Rotation, Settings
+from stssad import STSSAD, CutDiff, CutOut, PretrainedSettings, Rotation
 from stssad.augment.rotation import rotate
 from stssad.baselines.autoencoder import AutoEncoder
 from stssad.baselines.deep_svdd import DeepSVDD
 from stssad.baselines.random_augmentation import RandomAugmentation
+from stssad.baselines.random_search import RandomSearch
 from stssad.bench.methods import METHODS, PRETRAINED, Estimator, Surroundings, method, methods_of
+from stssad.testbeds.presets import cpu_demonstrative
 from stssad.testbeds.synthetic import planted_patch, texture_crops
 from stssad.testbeds.task import Task
 
-SETTINGS = Settings.cpu(width=8, warm_start_epochs=8, max_iterations=4, smoothing=2)
+SETTINGS = cpu_demonstrative(width=8, warm_start_epochs=8, max_iterations=4, smoothing=2)
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +32,7 @@ def turned(patches: Task) -> Task:
     """Half of the pool turned by 30 degrees, black corners and all."""
     half = torch.from_numpy(patches.test_labels == 1)[:, None, None, None]
     clean = texture_crops("brick", len(patches.pool), 32, torch.Generator().manual_seed(5))
-    pool = torch.where(half, rotate(clean, torch.tensor(math.radians(30))), clean)
+    pool = torch.where(half, rotate(clean, torch.tensor(math.radians(30)), "zeros"), clean)
     return Task("turned", patches.train, pool, pool, patches.test_labels)
 
 
@@ -125,9 +127,11 @@ def test_static_draws_once_and_dynamic_at_every_epoch(patches: Task) -> None:
 def test_the_paper_names_its_methods() -> None:
     assert methods_of("tile") == [
         "AE", "D-SVDD", "RS-CO", "RD-CO", "RS-CP", "RD-CP", "RS-CD", "RD-CD", "ST-SSAD",
-        "MMD1", "MMD2", "FO",
+        "MMD1", "MMD2", "FO", "RS4-CD",
     ]  # fmt: skip
-    assert methods_of("svhn") == ["AE", "D-SVDD", "RS-RO", "RD-RO", "ST-SSAD", "MMD1", "MMD2", "FO"]
+    assert methods_of("svhn") == [
+        "AE", "D-SVDD", "RS-RO", "RD-RO", "ST-SSAD", "MMD1", "MMD2", "FO", "RS4-RO",
+    ]  # fmt: skip
     with pytest.raises(ValueError, match="unknown method 'XY'"):
         method("XY")
 
@@ -135,3 +139,33 @@ def test_the_paper_names_its_methods() -> None:
 def test_deep_svdd_keeps_its_centre_away_from_zero(patches: Task) -> None:
     model = DeepSVDD(SETTINGS, pretrain_epochs=1, epochs=1).fit(patches.train)
     assert float(model.center_.abs().min()) >= 0.1 - 1e-6
+
+
+def test_random_search_takes_the_draw_whose_scores_on_the_pool_vary_most(patches: Task) -> None:
+    other = planted_patch(0.02, texture="brick", image_size=32, n_train=64, n_pool=48, seed=3)
+    search = RandomSearch(CutDiff(), False, SETTINGS, seed=0).fit(patches.train, patches.pool)
+    assert len(search.draws_) == 4 and len({str(d.learned_) for d in search.draws_}) == 4
+    for pool in (patches.pool, other.pool):
+        search.choose(pool)
+        variances = [float(d.decision_function(pool).var()) for d in search.draws_]
+        assert search.chosen_ is search.draws_[variances.index(max(variances))]
+    again = RandomSearch(CutDiff(), False, SETTINGS, seed=0).fit(patches.train, other.pool)
+    assert again.learned_ == search.learned_
+
+
+def test_random_methods_make_as_many_updates_as_a_restart_of_ours(patches: Task) -> None:
+    counted: list[int] = []
+
+    class Counting(CutDiff):
+        def draw(self, n: int, generator: torch.Generator) -> Tensor:
+            counted.append(n)
+            return super().draw(n, generator)
+
+    settings = replace(SETTINGS, final_updates=5)
+    RandomAugmentation(Counting(), False, settings).fit(patches.train)
+    n_random = len(counted)
+    counted.clear()
+    one = Counting(sizes=(0.1,))
+    STSSAD("paper", one, settings=settings).fit(patches.train, patches.pool)
+    # besides: one draw for L_val in each iteration, and one for the change of embeddings
+    assert len(counted) == n_random + settings.max_iterations + 1

@@ -101,8 +101,8 @@ def make_step(name: str, encoder: torch.nn.Module | None = None) -> Step:
     return Step(problem, theta, buffers, momentum, torch.tensor(a), batch, sample)
 
 
-def numerical_derivative(f: Callable[[Tensor], Tensor], a: Tensor, h: float = 1e-6) -> Tensor:
-    """Central differences of fourth order, small enough to stay between the kinks of the ReLUs."""
+def numerical_derivative(f: Callable[[Tensor], Tensor], a: Tensor, h: float = 1e-7) -> Tensor:
+    """Central differences of fourth order, small enough to stay between kinks."""
     out = torch.zeros_like(a)
     for i in range(len(a)):
         e = torch.zeros_like(a)

@@ -63,17 +63,20 @@ def test_chosen_start_has_the_largest_score_variance_of_those_that_learned(model
     assert model.chosen_ == max(learned, key=lambda c: c.score_variance).number
 
 
-def candidate(n: int, variance: float, best_loss: float, last_loss: float) -> PaperCandidate:
+def candidate(
+    n: int, variance: float, best_loss: float, last_loss: float, change: float = 2.0
+) -> PaperCandidate:
     """One whose L_trn was best_loss around its best state, and last_loss at the end."""
     return PaperCandidate(
-        n, "CutDiff", {}, {}, [], variance, [], 0, best_loss, 1.0, last_loss, [], [], 0.0
+        n, "CutDiff", {}, {}, [], variance, [], 0, best_loss, 1.0, last_loss, [], [], 0.0, change
     )
 
 
 def test_a_collapsed_start_is_chosen_only_if_all_are() -> None:
     never_learned, shrank = candidate(0, 9.0, math.log(2), 0.69), candidate(1, 8.0, 0.1, 0.7)
     learned, better = candidate(2, 2.0, 0.1, 0.1), candidate(3, 3.0, 0.2, 0.1)
-    assert choose([never_learned, shrank, learned, better]) == 3
+    identity = candidate(4, 7.0, 0.3, 0.3, change=0.1)  # told apart, but hardly changed
+    assert choose([never_learned, shrank, learned, better, identity]) == 3
     assert choose([never_learned, shrank]) == 0
 
 

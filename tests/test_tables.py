@@ -62,10 +62,12 @@ def test_pairs_match_seeds_and_means_match_tasks() -> None:
     ours, theirs = grid.pairs("AE")
     assert len(ours) == 2 * 18 - 1
     assert np.allclose(np.subtract(ours, theirs), 0.1)
-    ours, theirs = grid.paired_means("AE")
+    ours, theirs = grid.task_means("AE", grid.tasks)
     assert len(ours) == 18
-    assert np.allclose(np.subtract(ours, theirs), 0.1)  # over the seeds that both have
-    assert grid.paired_means("FO") == ([], [])
+    differences = np.subtract(ours, theirs)  # each over all its seeds: 2/0 lacks one of AE's
+    assert np.allclose(differences, [0.105] + [0.1] * 17)
+    assert grid.task_means("FO", grid.tasks) == ([], [])
+    assert grid.spread("ST-SSAD") == pytest.approx(np.std([0.6, 0.61], ddof=1))
 
 
 def test_wins_and_ranks() -> None:

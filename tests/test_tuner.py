@@ -1,5 +1,6 @@
 """The tuner's parts, and Algorithm 1 on a small problem."""
 
+import copy
 import math
 from dataclasses import fields, replace
 
@@ -8,8 +9,10 @@ import torch
 
 from stssad import CutDiff, ResNet18, Rotation
 from stssad.augment import Augmentation
+from stssad.augment.perturbed import Perturbed
 from stssad.encoders.detector import Detector
-from stssad.settings import PretrainedSettings, Settings
+from stssad.settings import Aspect, EndState, Mode, PretrainedSettings, Settings
+from stssad.tuning.checkpoint import pack_tuner, unpack_tuner
 from stssad.tuning.descent import ADAM_BETAS, a_step_sizes, clamped_share, descend
 from stssad.tuning.problem import TuningProblem, draw_sample, draw_train_batch
 from stssad.tuning.tuner import (
@@ -19,12 +22,14 @@ from stssad.tuning.tuner import (
     initial_state,
     remember_best,
     step_size,
+    train_on,
     train_step,
     tune,
     warm_start,
 )
 from stssad.tuning.val_loss import mean_distance_loss
 
+WORDS = (Aspect, EndState, Mode)
 TINY = Settings(
     image_size=32, width=4, batch_size=8, warm_start_epochs=2, max_iterations=4,
     val_train_samples=10, val_augmented_samples=6, val_pool_samples=5, smoothing=2, patience=50,
@@ -51,8 +56,9 @@ def start(of: TuningProblem, seed: int = 0) -> TunerState:
 def run(settings: Settings = TINY, seed: int = 0) -> TunerState:
     of = problem(settings)
     state = start(of, seed)
-    warm_start(of, state)
-    tune(of, state)
+    warm_start(of.perturbed(), state)
+    tune(of.perturbed(), state)
+    train_on(of, state)
     return state
 
 
@@ -216,6 +222,102 @@ def test_presets_are_the_appendix() -> None:
 
 @pytest.mark.parametrize("kind", [Settings, PretrainedSettings])
 def test_negative_settings_are_refused_by_name(kind: type) -> None:
-    for name in [f.name for f in fields(kind) if f.name not in ("hypergradient", "aspect")]:
+    for name in [f.name for f in fields(kind) if f.type not in WORDS]:
         with pytest.raises(ValueError, match=f"{kind.__name__}.{name} must be"):
             kind(**{name: -1})
+
+
+def test_alpha_stays_and_then_falls_over_the_last_share_of_the_updates() -> None:
+    settings = replace(TINY, theta_decay=0.5, final_updates=6)  # 2 x 3 + 4 + 6 updates
+    sizes = [step_size(settings, 20, k) for k in range(17)]
+    assert sizes[:9] == [settings.theta_step_size] * 9
+    assert sizes[12] == pytest.approx(settings.theta_step_size / 2)
+    assert sizes[16] == pytest.approx(0, abs=1e-12)
+
+
+def test_a_restart_ends_with_its_best_state_or_its_last() -> None:
+    best, last = run(), run(replace(TINY, end_state="last"))
+    assert best.best is not None and last.best is not None
+    assert torch.equal(best.a, best.best.a) and all(
+        torch.equal(best.theta[k], best.best.theta[k]) for k in best.theta
+    )
+    # the same iterations, and one more step of `a` after the last of them
+    assert [r.a for r in last.history] == [r.a for r in best.history]
+    assert last.a.tolist() not in [r.a for r in last.history]
+
+
+@pytest.mark.parametrize("end_state", ["best", "last"])
+def test_final_training_moves_theta_at_the_learned_a_and_alpha_falls_to_zero(
+    end_state: EndState,
+) -> None:
+    tuned = run(replace(TINY, end_state=end_state, theta_decay=0.5))
+    settings = replace(TINY, end_state=end_state, theta_decay=0.5, final_updates=7)
+    of = problem(settings)
+    state = start(of)
+    warm_start(of, state)
+    tune(of, state)
+    steps: list[float] = []
+
+    def counted(theta: TunerState) -> None:
+        steps.append(step_size(settings, 20, theta.n_updates))
+
+    before = state.best.a.clone() if end_state == "best" and state.best else state.a.clone()
+    train_on(of, state, counted)
+    assert torch.equal(state.a, before) and len(state.final_losses) == 7
+    assert state.n_updates == 2 * 3 + 4 + 7 and steps[-1] == pytest.approx(0, abs=1e-12)
+    assert not torch.equal(state.theta["encoder.stem.0.weight"],
+                           tuned.theta["encoder.stem.0.weight"])  # fmt: skip
+
+
+def test_final_training_lowers_the_training_loss() -> None:
+    settings = replace(TINY, final_updates=40, end_state="last", theta_decay=0.3)
+    state = run(settings)
+    assert sum(state.final_losses[-10:]) < 0.7 * sum(state.final_losses[:10])
+
+
+def test_final_training_after_an_early_stop_has_a_falling_alpha_too() -> None:
+    settings = replace(TINY, max_iterations=50, patience=1, smoothing=1, final_updates=5)
+    of = problem(settings)
+    state = start(of)
+    warm_start(of, state)
+    tune(of, state)
+    assert len(state.history) < 50
+    train_on(of, state)
+    assert step_size(settings, 20, state.n_updates) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.bit_identical
+def test_final_training_resumes_from_a_checkpoint_bit_identically() -> None:
+    settings = replace(TINY, final_updates=25, a_noise=0.3)
+    of = problem(settings)
+    kept = []
+
+    def keep(state: TunerState) -> None:
+        if state.final_losses:
+            tensors, metadata = pack_tuner(state)
+            kept.append(({k: t.clone() for k, t in tensors.items()}, copy.deepcopy(metadata)))
+
+    state = start(of)
+    warm_start(of.perturbed(), state)
+    tune(of.perturbed(), state)
+    train_on(of, state, keep)
+    assert [len(metadata["final_losses"]) for _, metadata in kept] == [10, 20, 25]
+    for content in kept:
+        again = unpack_tuner(content, torch.device("cpu"))
+        train_on(of, again)
+        assert again.final_losses == state.final_losses
+        assert all(torch.equal(again.theta[k], state.theta[k]) for k in state.theta)
+
+
+def test_noise_around_a_is_for_tuning_alone() -> None:
+    with_noise, without = problem(replace(TINY, a_noise=0.5)), problem()
+    assert isinstance(with_noise.perturbed().augmentation, Perturbed)
+    assert without.perturbed() is without
+    tuned = run(replace(TINY, a_noise=0.5))
+    assert [r.a for r in tuned.history] != [r.a for r in run().history]
+    assert tuned.history[0].a == pytest.approx([math.log(0.05), 0.2, 0.1])
+
+
+def test_theta_decay_is_a_share() -> None:
+    with pytest.raises(ValueError, match="theta_decay is a share"):
+        Settings(theta_decay=1.5)

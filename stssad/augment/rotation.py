@@ -12,7 +12,7 @@ from .draws import uniform
 Padding = Literal["zeros", "border", "reflection"]
 
 
-def rotate(images: Tensor, angle: Tensor, padding: Padding = "zeros") -> Tensor:
+def rotate(images: Tensor, angle: Tensor, padding: Padding = "reflection") -> Tensor:
     """Turn images (n, 3, m, m) counter-clockwise by `angle` radians, a scalar tensor."""
     cos, sin, zero = torch.cos(angle), torch.sin(angle), torch.zeros_like(angle)
     # The grid asks where each target pixel comes from, in (x right, y down): the inverse rotation.
@@ -27,13 +27,14 @@ def rotate(images: Tensor, angle: Tensor, padding: Padding = "zeros") -> Tensor:
 
 
 class Rotation:
-    """One angle for all images. Zero padding as in the paper; its black corners are a cue that
-    the detector may learn instead of the content, which `border` and `reflection` avoid."""
+    """One angle for all images. The paper doesn't say what fills the corners: here the image's
+    reflection. With `zeros` the detector learns black corners instead of the content, and L_val
+    has a period of 90 degrees, whatever the anomaly (docs/paper-map.md)."""
 
     names = ("angle",)
     noun = "a rotation"
 
-    def __init__(self, padding: Padding = "zeros") -> None:
+    def __init__(self, padding: Padding = "reflection") -> None:
         self.padding = padding
 
     def initial_values(self) -> list[Tensor]:

@@ -4,8 +4,6 @@ RS draws `a` once, before training; RD draws it again at every epoch. Either mak
 of θ as one restart of ST-SSAD may.
 """
 
-import math
-
 import numpy as np
 import numpy.typing as npt
 import torch
@@ -19,7 +17,7 @@ from ..scoring.gaussian import GaussianDensity
 from ..settings import Settings
 from ..threads import torch_threads
 from ..tuning.problem import TuningProblem
-from ..tuning.tuner import initial_state, train_epoch
+from ..tuning.tuner import initial_state, most_updates, train_epoch
 from ..tuning.val_loss import mean_distance_loss
 
 
@@ -50,11 +48,7 @@ class RandomAugmentation:
             detector, self.augmentation, mean_distance_loss, train, nothing, settings
         )
         state = initial_state(problem, torch.zeros(len(self.augmentation.names)), self.seed)
-        per_epoch = math.ceil(len(train) / settings.batch_size)
-        n_updates = (
-            settings.warm_start_epochs * per_epoch
-            + settings.max_iterations * settings.theta_updates
-        )
+        n_updates = most_updates(settings, len(train))
         drawn: list[Tensor] = []
         while state.n_updates < n_updates:
             if self.dynamic or not drawn:

@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 
 from ..settings import Settings
+from ..testbeds.presets import preset_settings
 from ..testbeds.synthetic import ASPECTS, SIZES
-from .cell import Line
+from .cell import Cell, Line
 from .tables import (
     ABLATIONS,
     OURS,
@@ -23,12 +24,14 @@ from .tables import (
     paper_table,
     rendered,
     table,
+    task_groups,
 )
 
 AUGMENTED = (64, 128, 256, 512)
 COMPARED = (
     "image_size", "width", "batch_size", "warm_start_epochs", "theta_updates", "max_iterations",
-    "a_step_size", "val_train_samples", "val_augmented_samples", "val_pool_samples",
+    "a_step_size", "a_noise", "end_state", "final_updates", "theta_decay", "val_train_samples",
+    "val_augmented_samples", "val_pool_samples",
 )  # fmt: skip
 
 
@@ -44,7 +47,7 @@ def document(lines: Sequence[Line], preset: str = "cpu", notes: str = "") -> str
         demonstrative(mine),
         robustness(mine),
         restarts(mine),
-        theta_updates(mine),
+        variants(mine),
     ]
     return "\n\n".join(section for section in sections if section) + "\n"
 
@@ -62,12 +65,15 @@ def heading(lines: Sequence[Line], preset: str) -> str:
 
 
 def set_up(lines: Sequence[Line], preset: str, notes: str) -> str:
-    here = Settings.cpu() if preset == "cpu" else Settings.paper_mvtec()
-    columns = [asdict(s) for s in (here, Settings.paper_mvtec(), Settings.paper_svhn())]
-    rows = [f"| setting | `{preset}`, here | paper, MVTec AD | paper, SVHN |", "|---|---|---|---|"]
+    kinds = {"demonstrative": "demonstrative", "tile": "MVTec AD", "svhn": "SVHN"}
+    columns = {f"`{preset}`, {words}": preset_settings(bed, preset) for bed, words in kinds.items()}
+    columns["paper, MVTec AD"] = Settings.paper_mvtec()
+    columns["paper, SVHN"] = Settings.paper_svhn()
+    rows = ["| setting | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
     for name in COMPARED:
-        values = ("all" if s[name] is None else str(s[name]) for s in columns)
-        rows.append(f"| `{name}` | " + " | ".join(values) + " |")
+        found = (asdict(settings)[name] for settings in columns.values())
+        cells = ("all" if value is None else str(value) for value in found)
+        rows.append(f"| `{name}` | " + " | ".join(cells) + " |")
     sizes = ["| testbed | protocol | to train | pool | test |", "|---|---|---|---|---|"]
     for bed, protocol in sorted({(x.cell.testbed, x.cell.protocol) for x in lines}):
         of_bed = [x for x in lines if (x.cell.testbed, x.cell.protocol) == (bed, protocol)]
@@ -120,9 +126,16 @@ def reading(grid: Grid, paper: PaperTable) -> str:
             f"It falls furthest behind on {worst[1]}: {grid.mean(worst, OURS):.3f}, "
             f"{-gaps[worst]:.3f} below the best method there."
         )
-    variants = [m for m in (OURS, *ABLATIONS) if all((t, m) in grid.auc for t in tasks)]
-    tuned = (f"{m} {mean(grid.mean(t, m) for t in tasks):.3f}" for m in variants)
+    forms = [m for m in (OURS, *ABLATIONS) if all((t, m) in grid.auc for t in tasks)]
+    tuned = (f"{m} {mean(grid.mean(t, m) for t in tasks):.3f}" for m in forms)
     sentences.append("Of its variants: " + ", ".join(tuned) + ".")
+    for name, of in task_groups(grid).items():
+        found = ", ".join(
+            f"{m} {mean(grid.mean(t, m) for t in of):.3f}"
+            for m in grid.present(grid.methods)
+            if m.startswith((OURS, "R")) and all((t, m) in grid.auc for t in of)
+        )
+        sentences.append(f"On the {len(of)} {name} tasks: {found}.")
     if below := [f"{t[1]} {grid.mean(t, OURS):.3f}" for t in tasks if grid.mean(t, OURS) < 0.5]:
         sentences.append(f"Worse than chance: {', '.join(below)}.")
     return " ".join(sentences)
@@ -224,9 +237,10 @@ def robustness(lines: Sequence[Line]) -> str:
         rows.append(f"| {task[0]}/{task[1]} | {cells} |")
     rows.append("| average rank | " + " | ".join(f"{ranks[n]:.1f}" for n in names) + " |")
     seeds = len({x.cell.seed for x in varied})
+    usual = asdict(preset_settings(tasks[0][0], varied[0].cell.preset))["val_augmented_samples"]
     return (
         f"## Augmented images in L_val\n\nAUROC of {OURS} with so many of them ({seeds} seed(s); "
-        "the preset has " f"{Settings.cpu().val_augmented_samples}); the paper's average ranks on "
+        f"the preset has {usual}); the paper's average ranks on "
         "the eight kinds of cable are 2.6, 2.3, 2.5, 2.4:\n\n" + "\n".join(rows)
     )  # fmt: skip
 
@@ -236,65 +250,67 @@ def restarts(lines: Sequence[Line]) -> str:
     head = "| testbed | restarts | collapsed | tasks x seeds with no other | L_trn of the chosen |"
     rows = [head, "|---|---|---|---|---|"]
     mine = [x for x in lines if x.cell.method == OURS and not x.cell.changes and x.starts]
-    slow = []
     for bed in sorted({x.cell.testbed for x in mine}):
         here = [x for x in mine if x.cell.testbed == bed and x.cell.protocol == "transductive"]
         flags = [start["collapsed"] for x in here for start in x.starts]
         lost = sum(all(start["collapsed"] for start in x.starts) for x in here)
         loss = float(np.median([chosen_loss(x) for x in here]))
         rows.append(f"| {bed} | {len(flags)} | {sum(flags)} | {lost} of {len(here)} | {loss:.2f} |")
-        if loss > 1.2 * math.log(2):
-            slow.append(bed)
-    text = (
-        "## Restarts that collapse\n\nA restart whose training loss ends near ln 2 = 0.69 or above "
-        'has tuned its augmentation away ([paper-map.md](paper-map.md), "The pull to the '
-        'identity") or run ahead of its detector; it is chosen only where no other is left. '
+    return (
+        "## Restarts that collapse\n\nA restart whose training loss ends near ln 2 = 0.69 or "
+        "above, or whose augmentation moves an image's embedding by less than half the distance "
+        "between two normal images, has tuned its augmentation away ([paper-map.md](paper-map.md), "
+        '"The pull to the identity"); it is chosen only where no other is left. '
         f"{OURS}, transductive, L_trn the median:\n\n" + "\n".join(rows)
     )
-    if slow:
-        text += (
-            f"\n\nOn {', '.join(slow)} L_trn is far above ln 2: the detector, trained at the "
-            "initial `a`, does not keep up with `a` at one update of θ for each of `a`. Its scores "
-            "there are those of a detector that hasn't learned the augmentation that was found. "
-            "The paper makes five updates on SVHN."
-        )
-    return text
 
 
-def theta_updates(lines: Sequence[Line]) -> str:
-    """Methods with more updates of θ for each of `a`, beside the preset's."""
-    usual, more = Settings.cpu().theta_updates, Settings.paper_svhn().theta_updates
-    found: dict[str, dict[tuple[str, int], dict[int, Line]]] = {}
+def variants(lines: Sequence[Line]) -> str:
+    """ST-SSAD with another setting or another form of its augmentation, beside the preset's."""
+    usual = {
+        (x.cell.testbed, x.cell.task, x.cell.seed): x
+        for x in lines
+        if x.cell.method == OURS and not x.cell.changes and is_plain(x.cell)
+    }
+    found: dict[tuple[str, str], list[tuple[Line, Line]]] = {}
     for line in lines:
-        c = line.cell
-        if c.protocol != "transductive" or set(c.changes) - {"theta_updates"}:
-            continue
-        of_method = found.setdefault(c.method, {}).setdefault((c.task, c.seed), {})
-        if c.testbed == "svhn":
-            of_method[c.changes.get("theta_updates", usual)] = line
-    rows = [
-        f"| method | cells | AUROC, {usual} | AUROC, {more} | L_trn, {usual} | L_trn, {more} |",
-        "|---|---|---|---|---|---|",
-    ]
-    for method, cells in found.items():
-        pairs = [(of[usual], of[more]) for of in cells.values() if usual in of and more in of]
-        if not pairs:
-            continue
-        aucs = [number_text(mean(pair[k].auc for pair in pairs)) for k in (0, 1)]
-        losses = ["", ""]
-        if all(line.starts for pair in pairs for line in pair):
-            losses = [f"{np.median([chosen_loss(pair[k]) for pair in pairs]):.2f}" for k in (0, 1)]
-        rows.append(f"| {method} | {len(pairs)} | " + " | ".join([*aucs, *losses]) + " |")
-    if len(rows) == 2:
+        cell = line.cell
+        words = variant_words(cell)
+        same = usual.get((cell.testbed, cell.task, cell.seed))
+        if words and same is not None and is_plain(cell):
+            found.setdefault((cell.testbed, words), []).append((line, same))
+    if not found:
         return ""
+    rows = [
+        "| testbed | instead of the preset's | tasks x seeds | AUROC | preset's | difference |"
+        " seconds | preset's |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for (bed, words), pairs in sorted(found.items()):
+        other, preset = (mean(pair[k].auc for pair in pairs) for k in (0, 1))
+        seconds = (float(np.median([pair[k].seconds for pair in pairs])) for k in (0, 1))
+        n_tasks, n_seeds = (len({getattr(x.cell, of) for x, _ in pairs}) for of in ("task", "seed"))
+        cells = [f"{other:.3f}", f"{preset:.3f}", f"{other - preset:+.3f}"]
+        cells += [f"{each:.0f}" for each in seconds]
+        rows.append(f"| {bed} | {words} | {n_tasks} x {n_seeds} | " + " | ".join(cells) + " |")
     return (
-        f"## More updates of θ on SVHN\n\n{more} for each of `a`, as the paper makes, instead of "
-        f"the preset's {usual} (`--change theta_updates={more}`); the same cells in both columns, "
-        "L_trn the median of the chosen restart:\n\n" + "\n".join(rows) + "\n\n"
-        "The detector then keeps up with `a`, and still doesn't tell the digits apart as RS does, "
-        "which trains at one angle from the first update to the last. At this size, 512 digits and "
-        "a few hundred updates, most of a restart's training is spent at angles that it leaves."
+        f"## What settings bring\n\n{OURS} with one thing changed (`--change`, or an augmentation "
+        "of `benchmarks/variants.py`), against the same tasks and seeds at the preset; on SVHN the "
+        "development tasks. Transductive; seconds of one core, the median.\n\n" + "\n".join(rows)
     )
+
+
+def is_plain(cell: Cell) -> bool:
+    return cell.protocol == "transductive" and cell.contamination is None
+
+
+def variant_words(cell: Cell) -> str:
+    """What a cell of ST-SSAD does differently; empty for the preset's, and other methods'."""
+    if cell.method == OURS:
+        return ", ".join(f"`{name}={value}`" for name, value in cell.changes.items())
+    if cell.method.startswith(f"{OURS}[") and not cell.changes:
+        return f"`{cell.method.removeprefix(f'{OURS}[').removesuffix(']')}`"
+    return ""
 
 
 def chosen_loss(line: Line) -> float:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..augment import Augmentation
 from ..baselines.random_augmentation import RandomAugmentation
+from ..baselines.random_search import RandomSearch
 from ..encoders.encoding import embed_all
 from ..model import STSSAD
 from ..registry import AUGMENTATIONS
@@ -50,7 +51,8 @@ class Surroundings:
 
 @dataclass(frozen=True)
 class Method:
-    """`uses_pool`: a method that doesn't is fitted once for all tasks of the same images."""
+    """`uses_pool`: a method that doesn't train on it is fitted once for all tasks of the same
+    images; if it has `choose(unlabeled)`, that is called for each."""
 
     build: Callable[[Surroundings], Estimator]
     uses_pool: bool
@@ -149,6 +151,12 @@ def random(kind: str, dynamic: bool, s: Surroundings) -> Estimator:
     )
 
 
+def random_search(kind: str, dynamic: bool, s: Surroundings) -> Estimator:
+    return RandomSearch(
+        AUGMENTATIONS[kind](), dynamic, paper_settings(s.settings), s.seed, s.device
+    )
+
+
 def baseline(home: str) -> Method:
     """One that ignores the pool, by its file and class, imported when it is first used.
 
@@ -177,6 +185,13 @@ METHODS: Mapping[str, Method] = {
         for short, kind in RANDOM.items()
         for way in ("RS", "RD")
     },
+    **{
+        f"{way}4-{short}": Method(
+            partial(random_search, RANDOM[short], way == "RD"), uses_pool=False
+        )
+        for short in ("CD", "RO")
+        for way in ("RS", "RD")
+    },
     "Frozen": baseline("frozen:Frozen"),
     "PatchCore": baseline("patchcore:PatchCore"),
     PRETRAINED: Method(
@@ -190,14 +205,15 @@ METHODS: Mapping[str, Method] = {
 
 
 def methods_of(testbed: str, preset: str = "cpu") -> list[str]:
-    """Those of the paper's table for it, or those that train nothing."""
+    """Those of the paper's table for it, and one with equal computation; or those that train
+    nothing."""
     if preset == "imagenet":
         return ["Frozen", "PatchCore", PRETRAINED]
     if testbed.startswith("demonstrative"):
         return ["ST-SSAD"]
     kinds = ("RO",) if testbed == "svhn" else ("CO", "CP", "CD")
     random_ones = [f"{way}-{kind}" for kind in kinds for way in ("RS", "RD")]
-    return ["AE", "D-SVDD", *random_ones, "ST-SSAD", *ABLATIONS]
+    return ["AE", "D-SVDD", *random_ones, "ST-SSAD", *ABLATIONS, f"RS4-{kinds[-1]}"]
 
 
 def method(words: str) -> Method:

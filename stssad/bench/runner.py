@@ -126,6 +126,8 @@ def run_unit(unit: Unit) -> Outcome:
                 if fitted is None or not serves(fitted[0], task, unit.method.uses_pool):
                     estimator, seconds = fit(unit, cell, task)
                     fitted = task, estimator
+                elif hasattr(fitted[1], "choose"):
+                    fitted[1].choose(task.pool)
                 auc = task.auc(fitted[1].decision_function(task.test))
                 details = details_of(fitted[1], task)
             digest = made_of(cell, task, unit.data, unit.words)

@@ -10,13 +10,15 @@ from typing import Literal
 
 import numpy as np
 
+from ..settings import Settings
+from ..testbeds.presets import DEVELOPMENT, preset_settings
 from .cell import Cell, Line
 
 OURS = "ST-SSAD"
 ABLATIONS = ("MMD1", "MMD2", "FO")
 KNOWN_ORDER = (
     "AE", "D-SVDD", "RS-CO", "RD-CO", "RS-CP", "RD-CP", "RS-CD", "RD-CD", "RS-RO", "RD-RO",
-    "Frozen", "PatchCore", OURS, *ABLATIONS,
+    "Frozen", "PatchCore", OURS, *ABLATIONS, "RS4-CD", "RD4-CD", "RS4-RO", "RD4-RO",
 )  # fmt: skip
 NUMBERS = (1, 2)
 Format = Literal["text", "markdown", "latex", "csv"]
@@ -105,15 +107,19 @@ class Grid:
                 theirs.append(b[seed])
         return ours, theirs
 
-    def paired_means(self, method: str) -> tuple[list[float], list[float]]:
-        """Ours and another method's mean AUROC over the seeds that both have, for each task."""
-        ours, theirs = [], []
-        for task in self.tasks:
-            a, b = (self.auc.get((task, name), {}) for name in (OURS, method))
-            if seeds := a.keys() & b.keys():
-                ours.append(sum(a[seed] for seed in seeds) / len(seeds))
-                theirs.append(sum(b[seed] for seed in seeds) / len(seeds))
-        return ours, theirs
+    def task_means(self, method: str, tasks: Sequence[Task]) -> tuple[list[float], list[float]]:
+        """Ours and another method's mean AUROC, each over all its seeds, for each task."""
+        both = [t for t in tasks if (t, OURS) in self.auc and (t, method) in self.auc]
+        return [self.mean(t, OURS) for t in both], [self.mean(t, method) for t in both]
+
+    def spread(self, method: str) -> float:
+        """The deviation, between seeds, of the mean over the tasks; NaN for a single seed."""
+        tasks = [t for t in self.tasks if (t, method) in self.auc]
+        seeds = set.intersection(*(set(self.auc[t, method]) for t in tasks)) if tasks else set()
+        if len(seeds) < 2:
+            return math.nan
+        means = [average([self.auc[t, method][seed] for t in tasks]) for seed in seeds]
+        return float(np.std(means, ddof=1))
 
     def common(self, methods: Sequence[str]) -> list[Task]:
         """The tasks that all of these methods have."""
@@ -154,7 +160,7 @@ def p_value(ours: Sequence[float], theirs: Sequence[float]) -> float:
     """One-sided Wilcoxon signed-rank test that ours is better; NaN where nothing differs."""
     from scipy.stats import wilcoxon
 
-    if not any(a != b for a, b in zip(ours, theirs, strict=True)):
+    if all(a == b for a, b in zip(ours, theirs, strict=True)):
         return math.nan
     return float(wilcoxon(ours, theirs, alternative="greater").pvalue)
 
@@ -219,11 +225,13 @@ def notes(
     made = [
         f"Preset {selection.preset}, protocol {selection.protocol}"
         + (f", contamination {selection.contamination:g}" if selection.contamination else "")
-        + ". Mean test AUROC over seeds; the best of the main methods in bold (ablations aside).",
+        + f", {sizes_text(grid, selection.preset)}. Mean test AUROC over seeds; the best of the "
+        "main methods in bold (ablations aside).",
         "The row of means is over the tasks that all columns have, that of ranks over those that "
         "all main methods have. p-values: one-sided Wilcoxon signed-rank test that ST-SSAD is "
         "better than the column, over task x seed pairs (not independent: seeds share images) "
-        "and over task means.",
+        "and over task means, each over all seeds of a method. The deviation is between seeds, of "
+        "the mean over tasks.",
         "MMD with an RBF kernel, its bandwidth the median squared distance.",
     ]
     if paper is not None and with_paper:
@@ -231,6 +239,25 @@ def notes(
     if paper is not None and (missing := len(paper.auc) - len(grid.tasks)):
         made.append(f"{missing} of the paper's {len(paper.auc)} tasks have no result here.")
     return made
+
+
+def sizes_text(grid: Grid, preset: str) -> str:
+    """Image size and width of the network, which an AUROC can't be read without."""
+    found = []
+    for testbed in dict.fromkeys(bed for bed, _ in grid.tasks):
+        settings = preset_settings(testbed, preset)
+        width = f", width {settings.width}" if isinstance(settings, Settings) else ""
+        found.append(f"{settings.image_size} px{width}")
+    return "; ".join(dict.fromkeys(found))
+
+
+def task_groups(grid: Grid) -> dict[str, list[Task]]:
+    """The tasks to judge by, and those that settings were compared on, where there were any."""
+    development = [t for t in grid.tasks if t[1] in DEVELOPMENT.get(t[0], ())]
+    if not development:
+        return {}
+    judging = [t for t in grid.tasks if t not in development]
+    return {"judging": judging, "development": development}
 
 
 def foot(grid: Grid, main: list[str], paper: PaperTable | None) -> list[list[Entry]]:
@@ -248,11 +275,26 @@ def foot(grid: Grid, main: list[str], paper: PaperTable | None) -> list[list[Ent
         return str(seeds[0]) if len(set(seeds)) == 1 else f"{min(seeds)} to {max(seeds)}"
 
     others = [m for m in there if m != OURS and OURS in there]
-    pairs, means = ({m: f(m) for m in others} for f in (grid.pairs, grid.paired_means))
+    pairs = {m: grid.pairs(m) for m in others}
+    means = {m: grid.task_means(m, grid.tasks) for m in others}
     theirs = paper.p_values if paper is not None else {}
+
+    def mean_row(words: str, tasks: Sequence[Task]) -> list[Entry]:
+        return row(f"mean ({len(tasks)} {words}tasks)", {
+            m: number_text(average([grid.mean(t, m) for t in tasks])) for m in there
+        })  # fmt: skip
+
+    def p_row(words: str, tasks: Sequence[Task]) -> list[Entry]:
+        found = {m: p_text(p_value(*grid.task_means(m, tasks))) for m in others}
+        return row(f"p ({words}task means)", found)
+
+    groups = {f"{name} ": [t for t in of if t in everywhere]
+              for name, of in task_groups(grid).items()}  # fmt: skip
     return [
-        row(f"mean ({len(everywhere)} tasks)", {
-            m: number_text(average([grid.mean(t, m) for t in everywhere])) for m in there
+        mean_row("", everywhere),
+        *(mean_row(name, of) for name, of in groups.items()),
+        row("deviation between seeds", {
+            m: number_text(grid.spread(m)) for m in there if not math.isnan(grid.spread(m))
         }),
         row("wins", {m: str(n) for m, n in wins.items()}),
         row(f"average rank ({len(grid.common(ranked))} tasks)",
@@ -260,7 +302,8 @@ def foot(grid: Grid, main: list[str], paper: PaperTable | None) -> list[list[Ent
         row("p (task x seed)",
             {m: beside(p_text(p_value(*pairs[m])), theirs.get(m), 4) for m in others}),
         row("pairs", {m: str(len(pairs[m][0])) for m in others}),
-        row("p (task means)", {m: p_text(p_value(*means[m])) for m in others}),
+        p_row("", grid.tasks),
+        *(p_row(name, of) for name, of in groups.items() if name == "judging "),
         row("tasks", {m: str(len(means[m][0])) for m in others}),
         row("cells", {m: str(sum(grid.seeds(m))) for m in there}),
         row("seeds a task", {m: span(m) for m in there}),

@@ -21,7 +21,7 @@ Data = Annotated[
     Path | None,
     typer.Option(envvar="STSSAD_DATA", help="Folder that holds MVTec AD's categories and SVHN."),
 ]
-RESULTS = Path("results")
+RESULTS = Path("runs/bench")  # one's own: `results/` of a clone holds those of the documents
 
 
 @app.command()
@@ -170,10 +170,10 @@ def check_same(lines: list[Line], data: Path | None, ways: dict[str, str], store
 
 def changes_of(words: list[str]) -> dict[str, Any]:
     """Settings as NAME=VALUE, of the right type."""
-    from ..settings import Aspect, Mode
+    from ..settings import Aspect, EndState, Mode
     from .fit import all_fields
 
-    texts = (Aspect, Mode)
+    texts = (Aspect, EndState, Mode)
     kinds = {name: f.type for name, f in all_fields().items()}
     changes: dict[str, Any] = {}
     for word in words:

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..augment import Augmentation
@@ -28,19 +29,20 @@ from ..tuning.checkpoint import (
     unpack_tuner,
     write_checkpoint,
 )
+from ..tuning.descent import random_index
 from ..tuning.problem import TuningProblem
 from ..tuning.restarts import Event, Notify, own_seed, run_all
-from ..tuning.tuner import TunerState, initial_state, tune, warm_start
+from ..tuning.tuner import TunerState, initial_state, train_on, tune, warm_start
 from ..tuning.val_loss import ValLoss, mean_distance_loss
 from .advice import about_counts, about_restarts
 from .anomaly_model import AnomalyModel
 from .paper_candidate import PaperCandidate, choose
 from .problem import Choices, Fitted, Problem, Transient, check_counts
 
-# Settings that a warm start doesn't feel. max_iterations it does: α's schedule ends with them.
+# Settings that a warm start doesn't feel. The number of updates it does, by the schedule of α.
 AFTER_WARM_START = (
     "holdout_share", "a_step_size", "hypergradient", "val_train_samples", "val_augmented_samples",
-    "val_pool_samples", "chunk_size", "smoothing", "patience",
+    "val_pool_samples", "chunk_size", "smoothing", "patience", "end_state",
 )  # fmt: skip
 
 
@@ -156,23 +158,25 @@ class PaperRestart:
             state = self._resumed(keeper, problem)
 
             def progress(state: TunerState) -> None:
-                n_steps = len(state.warm_losses) + len(state.history)
+                n_steps = len(state.warm_losses) + len(state.history) + len(state.final_losses)
                 keeper.keep(state, n_steps, state.is_over(settings))
                 if notify is not None:
                     notify(event(self, state))
 
-            warm_start(problem, state, progress)
+            warm_start(problem.perturbed(), state, progress)
             self._share_warm_start(state)
-            tune(problem, state, progress)
-            assert state.best is not None, "tune keeps a best state"
-            encoder = detector.trained_encoder(state.best.theta, state.best.buffers)
+            tune(problem.perturbed(), state, progress)
+            train_on(problem, state, progress)
+            encoder = detector.trained_encoder(state.theta, state.buffers)
             Z_trn, Z_pool = embed_all(encoder, self.train), embed_all(encoder, self.pool)
             density = GaussianDensity().to(self.device).fit(Z_trn)
             pool_scores = density.score(Z_pool).cpu()
+            change = embedding_change(problem, encoder, state.a, Z_trn, self.seed)
         seconds = time.perf_counter() - began
         candidate = PaperCandidate.of(
-            self.number, self.augmentation, state, pool_scores, settings, self.initial_a, seconds
-        )
+            self.number, self.augmentation, state, pool_scores, settings, self.initial_a, seconds,
+            change,
+        )  # fmt: skip
         return PaperResult(candidate, encoder, density, Z_trn, Z_pool)
 
     @property
@@ -219,6 +223,24 @@ class PaperRestart:
         write_checkpoint(self._warm_path, self._warm_fingerprint(), pack_tuner(state))
 
 
+@torch.no_grad()
+def embedding_change(
+    problem: TuningProblem, encoder: nn.Module, a: Tensor, Z_trn: Tensor, seed: int
+) -> float:
+    """How far the augmentation moves an image's embedding, in distances between normal images.
+
+    Medians, over at most 256 training images. Near zero where it has become the identity.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    index = random_index(len(problem.train), 256, generator)
+    noise = problem.augmentation.draw(len(index), generator).to(a.device)
+    augmented = problem.augment(problem.train[index], a, noise)
+    Z = Z_trn[index]
+    moved = torch.linalg.vector_norm(embed_all(encoder, augmented) - Z, dim=1).median()
+    apart = torch.linalg.vector_norm(Z - Z.roll(1, dims=0), dim=1).median()
+    return float(moved / apart.clamp_min(torch.finfo(Z.dtype).tiny))
+
+
 def event(restart: PaperRestart, state: TunerState) -> Event:
     settings, kind = restart.settings, type(restart.augmentation).__name__
     if not state.history:
@@ -226,6 +248,10 @@ def event(restart: PaperRestart, state: TunerState) -> Event:
         n_done, n_most = len(state.warm_losses), settings.warm_start_epochs
         return Event(restart.number, kind, n_done, n_most, losses, {})
     last = state.history[-1]
+    if state.final_losses:
+        losses = {"at the learned augmentation, L_trn": state.final_losses[-1]}
+        n_done, n_most = len(state.final_losses), settings.final_updates
+        return Event(restart.number, kind, n_done, n_most, losses, last.learned)
     losses = {"L_trn": last.train_loss, "L_val": last.val_loss}
     n_done = len(state.history)
     return Event(restart.number, kind, n_done, settings.max_iterations, losses, last.learned)

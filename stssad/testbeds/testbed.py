@@ -1,7 +1,7 @@
 """The testbeds by name: which tasks each has, how they are read, and what is tuned there."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,13 @@ from typing import Any
 from ..augment import Augmentation
 from ..augment.cutdiff import CutDiff
 from ..augment.rotation import Rotation
-from ..settings import AnySettings, PretrainedSettings, Reading, Settings
+from ..settings import AnySettings, Reading
 from . import mvtec, svhn, synthetic
 from .parts import Parts, Protocol
+from .presets import is_demonstrative, preset_settings
 from .task import Task
 
-PRESETS = ("cpu", "paper", "imagenet")
-CPU_SVHN = svhn.Limits(train=512, each=256)
+CPU_SVHN = svhn.Limits(each=256)  # in the pool; to train, all there are
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,7 @@ class Testbed:
 
     @property
     def is_demonstrative(self) -> bool:
-        """`demonstrative` on textures, `demonstrative-NAME` on a folder of that name."""
-        return self.name.partition("-")[0] == "demonstrative"
+        return is_demonstrative(self.name)
 
     def tasks(self) -> list[str]:
         if self.name == "svhn":
@@ -41,18 +40,7 @@ class Testbed:
 
     def settings(self, preset: str, **changes: Any) -> AnySettings:
         """The preset's, for this testbed."""
-        if preset not in PRESETS:
-            raise ValueError(f"unknown preset {preset!r} for a benchmark; use {', '.join(PRESETS)}")
-        paper = Settings.paper_svhn if self.name == "svhn" else Settings.paper_mvtec
-        presets: dict[str, Callable[..., AnySettings]]
-        presets = {"imagenet": PretrainedSettings, "cpu": Settings.cpu, "paper": paper}
-        known = {f.name for f in fields(PretrainedSettings if preset == "imagenet" else Settings)}
-        if unknown := changes.keys() - known:
-            raise ValueError(
-                f"the preset {preset!r} has no setting {sorted(unknown)[0]!r}; it has "
-                f"{', '.join(sorted(known))}"
-            )
-        return presets[preset](**changes)
+        return preset_settings(self.name, preset, **changes)
 
     def load(
         self, task: str, preset: str, reading: Reading, protocol: Protocol, seed: int,

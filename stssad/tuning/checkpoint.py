@@ -108,6 +108,7 @@ def pack_tuner(state: TunerState) -> Content:
         "n_updates": state.n_updates,
         "warm_losses": state.warm_losses,
         "history": [asdict(r) for r in state.history],
+        "final_losses": state.final_losses,
         "best": None,
     }
     if (best := state.best) is not None:
@@ -136,6 +137,7 @@ def unpack_tuner(content: Content, device: torch.device) -> TunerState:
         warm_losses=metadata["warm_losses"],
         history=[Record(**r) for r in metadata["history"]],
         best=best,
+        final_losses=metadata["final_losses"],
     )
 
 

@@ -18,7 +18,7 @@ ADAM_BETAS = (0.9, 0.95)
 Moments = tuple[Tensor, Tensor]  # running means of a's gradient and of its square
 
 
-def cosine(t: int, total: int) -> float:
+def cosine(t: float, total: float) -> float:
     """From 1 at t = 0 down to 0 at t = total."""
     return (1 + math.cos(math.pi * t / total)) / 2
 

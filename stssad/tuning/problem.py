@@ -1,10 +1,11 @@
 """What Algorithm 1 works on from one initial `a`, and what it draws from it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Generator, Tensor
 
 from ..augment import Augmentation
+from ..augment.perturbed import Perturbed
 from ..encoders.detector import Detector, Tensors
 from ..encoders.encoding import as_floats
 from ..settings import Settings
@@ -26,6 +27,12 @@ class TuningProblem:
     def floats(self, images: Tensor) -> Tensor:
         """As the detector takes them."""
         return as_floats(images, self.detector.device)
+
+    def perturbed(self) -> "TuningProblem":
+        """The problem while `a` is tuned: with noise around it, if the settings want some."""
+        if not self.settings.a_noise:
+            return self
+        return replace(self, augmentation=Perturbed(self.augmentation, self.settings.a_noise))
 
     def augment(self, sources: Tensor, a: Tensor, noise: Tensor) -> Tensor:
         return self.augmentation(self.floats(sources), a, noise)

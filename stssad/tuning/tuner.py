@@ -72,6 +72,7 @@ class TunerState:
     warm_losses: list[float] = field(default_factory=list)  # L_trn, a mean for each epoch
     history: list[Record] = field(default_factory=list)
     best: Best | None = None
+    final_losses: list[float] = field(default_factory=list)  # L_trn at the learned `a`
 
     def is_over(self, settings: Settings) -> bool:
         best_iteration = None if self.best is None else self.best.iteration
@@ -95,11 +96,17 @@ def initial_state(problem: TuningProblem, initial_a: Tensor, seed: int) -> Tuner
     )
 
 
-def step_size(settings: Settings, n_train: int, n_updates: int) -> float:
-    """α on its cosine schedule over all the θ updates that a restart may make."""
+def most_updates(settings: Settings, n_train: int) -> int:
+    """All the θ updates that a restart may make."""
     warm = settings.warm_start_epochs * math.ceil(n_train / settings.batch_size)
-    total = warm + settings.max_iterations * settings.theta_updates
-    return settings.theta_step_size * cosine(n_updates, total)
+    return warm + settings.max_iterations * settings.theta_updates + settings.final_updates
+
+
+def step_size(settings: Settings, n_train: int, n_updates: int) -> float:
+    """α: constant, then along a cosine to zero over the last share of the updates."""
+    total = most_updates(settings, n_train)
+    falling = settings.theta_decay * total
+    return settings.theta_step_size * cosine(max(0.0, n_updates - (total - falling)), falling)
 
 
 def train_step(problem: TuningProblem, state: TunerState, batch: TrainBatch) -> ThetaStep:
@@ -147,9 +154,7 @@ def tune(problem: TuningProblem, state: TunerState, progress: Progress | None = 
     while not state.is_over(settings):
         t, a, began = len(state.history), state.a, time.perf_counter()
         for _ in range(settings.theta_updates):  # line 3; only the last update is differentiated
-            index = random_index(len(problem.train), settings.batch_size, state.generator)
-            batch = draw_train_batch(problem, index, state.generator)
-            step = train_step(problem, state, batch)
+            step = train_step(problem, state, random_batch(problem, state.generator))
         trained = time.perf_counter()
         sample = draw_sample(problem, state.generator)
         gradient = hypergradient(problem, step, a, sample)  # lines 4 to 7, and Eq. 2
@@ -160,6 +165,33 @@ def tune(problem: TuningProblem, state: TunerState, progress: Progress | None = 
         remember_best(state, a, settings)
         if progress is not None:
             progress(state)
+
+
+def random_batch(problem: TuningProblem, generator: Generator) -> TrainBatch:
+    index = random_index(len(problem.train), problem.settings.batch_size, generator)
+    return draw_train_batch(problem, index, generator)
+
+
+def train_on(problem: TuningProblem, state: TunerState, progress: Progress | None = None) -> None:
+    """Train θ at the learned `a`, in place: the stopping rule ends the updates of `a`, not of θ."""
+    settings, losses = problem.settings, state.final_losses
+    if not losses:
+        settle(state, settings)
+        # α falls to zero here, also where tuning stopped early.
+        state.n_updates = most_updates(settings, len(problem.train)) - settings.final_updates
+    while len(losses) < settings.final_updates:
+        losses.append(train_step(problem, state, random_batch(problem, state.generator)).loss)
+        is_round = len(losses) % 10 == 0 or len(losses) == settings.final_updates
+        if progress is not None and is_round:
+            progress(state)
+
+
+def settle(state: TunerState, settings: Settings) -> None:
+    """Take up the state that tuning ends with, in place."""
+    if settings.end_state == "best":
+        assert state.best is not None, "tune keeps a best state"
+        state.theta, state.buffers, state.a = state.best.theta, state.best.buffers, state.best.a
+        state.momentum = {name: torch.zeros_like(p) for name, p in state.theta.items()}
 
 
 def record(
