@@ -1,6 +1,7 @@
 """Rotation of the whole image (Sec. 4.2.2), as a spatial transformer: grid and sampling."""
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -34,11 +35,17 @@ class Rotation:
     names = ("angle",)
     noun = "a rotation"
 
-    def __init__(self, padding: Padding = "reflection") -> None:
+    def __init__(
+        self,
+        padding: Padding = "reflection",
+        angles_deg: Sequence[float] = (45, 135, 225, 315),
+    ) -> None:
+        """angles_deg: where restarts begin; the paper's four by default."""
         self.padding = padding
+        self.angles_deg = angles_deg
 
     def initial_values(self) -> list[Tensor]:
-        return [torch.tensor([math.radians(degrees)]) for degrees in (45, 135, 225, 315)]
+        return [torch.tensor([math.radians(degrees)]) for degrees in self.angles_deg]
 
     def random_value(self, generator: Generator) -> Tensor:
         return uniform(0, 2 * math.pi, generator).reshape(1)
