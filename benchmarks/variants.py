@@ -1,6 +1,6 @@
 """Other forms of the augmentation that ST-SSAD tunes on SVHN, for the table "What settings bring".
 
-    stssad bench run svhn --augmentation benchmarks/variants.py:EightAngles --tasks 6/9,6/2
+stssad bench run svhn --augmentation benchmarks/variants.py:EightAngles --tasks 6/9,6/2
 """
 
 from functools import partial

@@ -4,6 +4,8 @@ Maps come scaled over the whole data set (scoring.anomaly_map.MapScale): two ima
 colour are equally anomalous there, and an image without a defect stays dark.
 """
 
+import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +14,13 @@ import torch
 from PIL import Image
 from torch import Tensor
 
-from .images import read_image
+from .images import read_image, upright_size
 from .scoring.anomaly_map import MapScale, upsampled
-from .settings import Aspect, Reading
+from .settings import Reading
 from .storage import temporary
 
-SIDE = 256  # pixels, of the files
+SIDE = 256  # pixels, of the files: the longer side
+LONGEST_STEM = 200  # bytes; a name may have 255
 # Colours of the map's 0, 1/4, ... 1: dark violet to yellow, for the colour-blind and for print too.
 COLOURS = np.array([(20, 11, 53), (101, 21, 110), (187, 55, 84), (249, 142, 9), (252, 255, 164)])
 
@@ -49,32 +52,51 @@ def grown(map_: Tensor, side: int) -> npt.NDArray[np.float64]:
 
 
 class HeatmapWriter:
-    """A PNG for each image, in subfolders like those of the images; no two the same."""
+    """A PNG for each image, named after it, in subfolders like those of the images.
 
-    def __init__(self, folder: Path, images: Path, scale: MapScale, aspect: Aspect) -> None:
+    No file that is there is overwritten: where a name is taken, a number is added.
+    """
+
+    def __init__(self, folder: Path, images: Path, scale: MapScale, reading: Reading) -> None:
         self.folder, self.images, self.scale = folder, images, scale
-        self.reading = Reading(SIDE, aspect)
-        self.taken: set[Path] = set()
+        self.reading = replace(reading, image_size=SIDE)
+        home = images if images.is_dir() else images.parent
+        if folder.resolve() == home.resolve():
+            raise ValueError(
+                f"{str(folder)!r} holds the images themselves; give --heatmaps another folder"
+            )
 
     def __call__(self, image: Path, distances: Tensor) -> None:
         """`distances` (h, w): how far each patch is from the nearest normal one."""
-        path = self.folder / self._name(image)
-        shown = read_image(image, self.reading)
+        path = self._free(self.folder / self._inner(image))
+        heatmap = Image.fromarray(
+            overlaid(read_image(image, self.reading), grown(self.scale(distances), SIDE))
+        )
+        if self.reading.aspect == "stretch":
+            heatmap = heatmap.resize(fitted(upright_size(image), SIDE))
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary(path) as other:
-            heatmap = overlaid(shown, grown(self.scale(distances), SIDE))
-            Image.fromarray(heatmap).save(other, "PNG")
+            heatmap.save(other, "PNG")
 
-    def _name(self, image: Path) -> Path:
-        inner = Path(image.name)
-        if image.is_relative_to(self.images):
-            inner = image.relative_to(self.images)
-        name, k = inner.with_name(f"{inner.name}.png"), 1
-        while name in self.taken:
+    def _inner(self, image: Path) -> Path:
+        """Below the folder of heatmaps as the image is below its own."""
+        if image.is_relative_to(self.images) and image != self.images:
+            return image.relative_to(self.images)
+        return Path(image.name)
+
+    def _free(self, wanted: Path) -> Path:
+        stem = os.fsdecode(os.fsencode(wanted.stem)[:LONGEST_STEM])
+        path, k = wanted.with_name(f"{stem}.png"), 1
+        while path.exists() or path.is_symlink():
             k += 1
-            name = inner.with_name(f"{inner.name}-{k}.png")
-        self.taken.add(name)
-        return name
+            path = wanted.with_name(f"{stem}-{k}.png")
+        return path
+
+
+def fitted(size: tuple[int, int], side: int) -> tuple[int, int]:
+    """Width and height in the same ratio, the longer one `side`."""
+    longest = max(size)
+    return max(1, round(size[0] * side / longest)), max(1, round(size[1] * side / longest))
 
 
 def overlays(images: Tensor, maps: Tensor) -> Tensor:

@@ -5,7 +5,9 @@ memory), float in [0, 1] otherwise.
 """
 
 import hashlib
+import math
 import os
+import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +34,7 @@ SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "WEBP")
 PILLOW = r"PIL\."  # modules whose warnings are silenced
 LOOK_AHEAD = 128  # images decoded before they are needed
+WHITE_LEVELS = (1, 255, 1023, 4095, 16383, 65535)  # of grey images with more than 8 bits
 
 
 class UnreadableError(ValueError):
@@ -149,7 +152,7 @@ def find_images(folder: Path) -> list[Path]:
         path
         for path in folder.rglob("*")
         if path.suffix.lower() in SUFFIXES
-        and path.is_file()
+        and not path.is_dir()  # links to nothing, pipes and the like are named when they are read
         and not any(part.startswith(".") for part in path.relative_to(folder).parts)
     ]
     if not found:
@@ -205,16 +208,30 @@ def read_image(path: Path, reading: Reading) -> npt.NDArray[np.uint8]:
 
     m = reading.image_size
     try:
+        if not stat.S_ISREG(os.stat(path).st_mode):  # a pipe would be waited for
+            raise UnreadableError(path, "it is not a regular file")
         silence_pillow()
         with Image.open(path, formats=FORMATS) as image:
             if reading.aspect == "stretch":
                 image.draft("RGB", (2 * m, 2 * m))  # decodes large JPEGs at a smaller scale
             upright = ImageOps.exif_transpose(image)
-            return np.asarray(squared(in_colour(upright), m, reading.aspect))
+            coloured = in_colour(upright, reading.white_level)
+            return np.asarray(squared(coloured, m, reading.aspect))
     except FileNotFoundError:
         raise MissingError(path, "there is no such file") from None
+    except UnreadableError:
+        raise
     except Exception as error:  # damaged files make decoders raise nearly anything
         raise UnreadableError(path, reason(error)) from None
+
+
+def upright_size(path: Path) -> tuple[int, int]:
+    """Width and height of an image, upright by its EXIF tag."""
+    from PIL import Image
+
+    with Image.open(path, formats=FORMATS) as image:
+        sideways = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
+        return (image.height, image.width) if sideways else (image.width, image.height)
 
 
 def silence_pillow() -> None:
@@ -240,19 +257,71 @@ def reason(error: Exception) -> str:
     return str(error) or type(error).__name__
 
 
-def in_colour(image: "Image") -> "Image":
-    """RGB from any mode: 16-bit grey is scaled, transparency is put on white."""
+def in_colour(image: "Image", white_level: float | None = None) -> "Image":
+    """RGB from any mode: deep grey is scaled, the same for all; transparency is put on white."""
     from PIL import Image
 
-    if image.mode in ("I", "F") or image.mode.startswith("I;16"):
-        values = np.asarray(image, dtype=np.float64)
-        top = 65535 if values.max() > 255 else 255 if values.max() > 1 else 1
-        image = Image.fromarray(np.clip(values * (255 / top), 0, 255).astype(np.uint8))
+    if is_deep(image):
+        image = Image.fromarray(as_bytes(np.asarray(image), white_level))
     if image.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in image.info:
         transparent = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, transparent)
     return image.convert("RGB")
+
+
+def is_deep(image: "Image") -> bool:
+    """Grey of more than 8 bits; deep colour is 8 bits already when Pillow has decoded it."""
+    return image.mode in ("I", "F") or image.mode.startswith("I;16")
+
+
+def as_bytes(values: npt.NDArray[np.generic], white_level: float | None) -> npt.NDArray[np.uint8]:
+    """Deep grey (h, w) as 8 bits, `white_level` as 255; by rows, since such images are large."""
+    if white_level is None:
+        white_level = 1 if values.dtype.kind == "f" else 65535
+    out = np.empty(values.shape, np.uint8)
+    for rows in range(0, len(values), 256):
+        some = values[rows : rows + 256].astype(np.float32) * (255 / white_level)
+        out[rows : rows + 256] = np.nan_to_num(np.clip(some, 0, 255)).round()
+    return out
+
+
+def white_level_of(source: Images) -> int | None:
+    """Of files, wherever they are named; arrays have none."""
+    if isinstance(source, str | os.PathLike):
+        return find_white_level(find_images(Path(source)))
+    if isinstance(source, Tensor | np.ndarray):
+        return None
+    return find_white_level(Path(p) for p in source if isinstance(p, str | os.PathLike))
+
+
+def find_white_level(paths: Iterable[Path]) -> int | None:
+    """What the deep grey images among these files hold as white, the same for all; None: no such.
+
+    The least of the usual depths (8, 10, 12, 14, 16 bits) that none exceeds: a camera of 12 bits
+    stores them in files of 16.
+    """
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        brightest = [top for top in in_order(pool, deep_maximum, paths, 8) if top is not None]
+    if not brightest:
+        return None
+    top = max(brightest)
+    return next((level for level in WHITE_LEVELS if top <= level), int(top))
+
+
+def deep_maximum(path: Path) -> float | None:
+    """The largest value of a deep grey image; None of any other, or where it can't be read."""
+    from PIL import Image
+
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return None
+        silence_pillow()
+        with Image.open(path, formats=FORMATS) as image:
+            top = float(np.asarray(image).max()) if is_deep(image) else math.nan
+    except Exception:  # named when it is read
+        return None
+    return top if math.isfinite(top) else None
 
 
 def squared(image: "Image", m: int, aspect: Aspect) -> "Image":
@@ -270,12 +339,21 @@ def squared(image: "Image", m: int, aspect: Aspect) -> "Image":
 
 def duplicates(one: Sequence[Path], other: Sequence[Path]) -> list[tuple[Path, Path]]:
     """Pairs of files, one from each list, with the same content; empty files don't count."""
-    sizes = {path: path.stat().st_size for path in (*one, *other)}
+    sizes = {path: size_of(path) for path in (*one, *other)}
     shared = {sizes[path] for path in one} & {sizes[path] for path in other} - {0}
     known = {digest(path): path for path in one if sizes[path] in shared}
     known.pop(None, None)
     found = ((digest(path), path) for path in other if sizes[path] in shared)
     return [(known[key], path) for key, path in found if key in known]
+
+
+def size_of(path: Path) -> int:
+    """In bytes; 0 of what isn't a file, which is said when it is decoded."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return 0
+    return found.st_size if stat.S_ISREG(found.st_mode) else 0
 
 
 def digest(path: Path) -> bytes | None:

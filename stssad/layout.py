@@ -21,5 +21,8 @@ def hold(module: nn.Module, tensors: Mapping[str, Tensor]) -> nn.Module:
     """
     for name, tensor in tensors.items():
         owner, _, leaf = name.rpartition(".")
-        setattr(module.get_submodule(owner), leaf, canonical(tensor))
+        part = module.get_submodule(owner)
+        if leaf not in part._buffers:
+            raise KeyError(name)
+        setattr(part, leaf, canonical(tensor))
     return module

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from .augment import Augmentation
-from .images import Images, as_images
+from .images import Images, as_images, white_level_of
 from .methods.defaults import resolve
 from .methods.problem import Choices, Fitted, Problem, check_counts
 from .registry import METHODS
@@ -98,6 +98,7 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
         method, choices = resolve(
             self.method, self.augmentation, self.encoder, self.settings, self.val_loss, self.parts
         )
+        choices = choices.with_white_level(lambda: white_level_of(train))
         reading, pool = choices.settings.reading, None
         images = as_images(train, reading, "train", strict=False)
         if unlabeled is not None:
@@ -157,8 +158,7 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
 
     def decision_function(self, images: Images) -> ScoreArray:
         """Anomaly scores (n,), larger = more anomalous."""
-        scores: ScoreArray = self.score_images(images).scores.numpy()
-        return scores
+        return self.score_images(images).scores.numpy()  # type: ignore[no-any-return]
 
     def score_samples(self, images: Images) -> ScoreArray:
         """The same under scikit-learn's name; here too, larger = more anomalous."""

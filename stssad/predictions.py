@@ -1,7 +1,6 @@
 """Predictions for any number of files: streamed from disk through the model into CSV or JSON."""
 
-import csv
-import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -17,6 +16,7 @@ from .images import SUFFIXES, UnreadableError, find_images, tried
 from .model import STSSAD
 from .scoring.calibration import Scores
 from .scoring.threshold import ScoreArray
+from .storage import json_text
 from .threads import each
 
 
@@ -31,7 +31,12 @@ class Prediction:
 
 
 def predictions(model: STSSAD, paths: Sequence[Path], scores: ScoreArray) -> Iterator[Prediction]:
-    """For images that were scored."""
+    """For images that were scored; a number that isn't finite is no score."""
+    if len(broken := np.flatnonzero(~np.isfinite(scores))):
+        raise ValueError(
+            f"the model gives no finite score for {str(paths[broken[0]])!r}; it is damaged: fit it "
+            "again"
+        )
     for path, score, p in zip(paths, scores, model.p_values(scores), strict=True):
         yield Prediction(str(path), float(score), int(score > model.threshold_), float(p))
 
@@ -82,17 +87,23 @@ def listed_paths(source: str) -> Iterable[Path]:
     """A single image; the images of a folder; or those named, a line each, by a list file or by
     standard input (-)."""
     if source == "-":
-        return _paths_in(sys.stdin)
+        return _paths_in(getattr(sys.stdin, "buffer", sys.stdin))
     path = Path(source)
-    if path.is_file():
-        if path.suffix.lower() in SUFFIXES:
-            return [path]
-        return _paths_in(path.read_text(encoding="utf-8").splitlines())
-    return find_images(path)
+    if not path.exists() or path.is_dir():
+        return find_images(path)
+    if path.suffix.lower() in SUFFIXES:
+        return [path]
+    return _paths_in(path.read_bytes().split(b"\n"))
 
 
-def _paths_in(lines: Iterable[str]) -> Iterator[Path]:
-    return (Path(line.rstrip("\r\n")) for line in lines if line.strip())
+def _paths_in(lines: Iterable[bytes | str]) -> Iterator[Path]:
+    """In the file system's own encoding, without loss; a byte order mark is none of a name's."""
+    for number, line in enumerate(lines):
+        name = os.fsdecode(line).rstrip("\r\n")
+        if number == 0:
+            name = name.removeprefix("\ufeff")
+        if name.strip():
+            yield Path(name)
 
 
 @dataclass
@@ -118,16 +129,22 @@ def write_predictions(rows: Iterable[Prediction], file: TextIO, form: str) -> Co
 
 
 def _write_csv(rows: Iterable[Prediction], file: TextIO) -> None:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([f.name for f in fields(Prediction)])
+    file.write(",".join(f.name for f in fields(Prediction)) + "\n")
     for row in rows:
-        writer.writerow(
-            [row.image_path, repr(row.pred_score), row.pred_label, f"{row.p_value:.6g}"]
-        )
+        path = quoted(row.image_path)
+        file.write(f"{path},{row.pred_score!r},{row.pred_label},{row.p_value:.6g}\n")
+
+
+def quoted(name: str) -> str:
+    """A field of a CSV: in quotes where it holds a comma, a quote, or what isn't printable."""
+    if name.isprintable() and not set(name) & set(',"'):
+        return name
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"'
 
 
 def _write_json(rows: Iterable[Prediction], file: TextIO) -> None:
     file.write("[")
     for n, row in enumerate(rows):
-        file.write((",\n" if n else "\n") + json.dumps(asdict(row), ensure_ascii=False))
+        file.write((",\n" if n else "\n") + json_text(asdict(row)))
     file.write("\n]\n")

@@ -9,26 +9,30 @@ report.html         the page, made of the files above
 """
 
 import csv
+import os
 import platform
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from torch import Tensor
 
-from .images import UnreadableError, duplicates, find_images, read_images
+from .images import UnreadableError, duplicates, find_images, find_white_level, read_images
 from .methods.defaults import resolve
 from .methods.problem import Choices, check_counts
 from .model import STSSAD
 from .predictions import Prediction, predictions, write_predictions
-from .storage import read_json, replacing, write_json
+from .storage import intact, read_json, replacing, write_json
 from .summary import Summary, read_summary
 from .tuning.restarts import Notify
 from .version import __version__
+
+ADVICE = "fit again with another --out"
 
 
 @dataclass
@@ -45,6 +49,11 @@ class Request:
         """What the estimator leaves open, filled in."""
         e = self.estimator
         return resolve(e.method, e.augmentation, e.encoder, e.settings, e.val_loss, e.parts)[1]
+
+    def take_white_level(self, normal: list[Path]) -> None:
+        """What the normal images say, unless the user has said it."""
+        self.choices = self.choices.with_white_level(lambda: find_white_level(normal))
+        self.estimator.settings = self.choices.settings
 
     def content(self) -> dict[str, Any]:
         """What the result depends on, for environment.json."""
@@ -98,7 +107,8 @@ class Run:
             advice = "" if run.is_finished else ", or resume it by adding --resume"
             raise ValueError(f"{str(folder)!r} holds {state}; give another --out{advice}")
         else:
-            check_same(run.metadata["request"], request.content(), folder)
+            with intact(run._marker, ADVICE):
+                check_same(run.metadata["request"], request.content(), folder)
             for torn in folder.glob(".*.tmp"):  # half-written when the run was killed
                 torn.unlink()
         return run
@@ -129,7 +139,7 @@ class Run:
     @property
     def metadata(self) -> dict[str, Any]:
         """The content of environment.json."""
-        return read_json(self._marker)
+        return read_json(self._marker, ADVICE)
 
     def model(self, **own: Any) -> STSSAD:
         """The fitted model; arguments as of STSSAD.load."""
@@ -141,7 +151,11 @@ class Run:
 
     def predictions(self) -> list[Prediction]:
         """For the pool, as scores.csv has them."""
-        with open(self.folder / "scores.csv", encoding="utf-8", newline="") as file:
+        path = self.folder / "scores.csv"
+        with (
+            intact(path, ADVICE),
+            open(path, encoding="utf-8", errors="surrogateescape", newline="") as file,
+        ):
             return [
                 Prediction(
                     row["image_path"], float(row["pred_score"]), int(row["pred_label"]),
@@ -150,12 +164,30 @@ class Run:
                 for row in csv.DictReader(file)
             ]  # fmt: skip
 
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Alone with the run: who else would work on it is told which process does."""
+        path = self.folder / ".lock"
+        with open(path, "a+", encoding="utf-8") as file:
+            if not try_lock(file):
+                file.seek(0)
+                who = file.read().strip() or "another"
+                raise ValueError(
+                    f"process {who} is working on the run in {str(self.folder)!r}; wait for it, or "
+                    "stop it first"
+                )
+            file.truncate(0)
+            file.write(str(os.getpid()))
+            file.flush()
+            yield
+        path.unlink(missing_ok=True)
+
     def fit(self, request: Request, inputs: Inputs, notify: Notify | None = None) -> STSSAD:
         """The fit itself, resumed from what a stopped one has kept; predictions and history."""
         began = time.time()
         model = request.estimator
         model.fit(inputs.train, inputs.pool, notify, self.folder / "checkpoints")
-        with replacing(self.folder / "scores.csv") as file:
+        with replacing(self.folder / "scores.csv", "surrogateescape") as file:
             rows = predictions(model, inputs.pool_paths, model.decision_scores_)
             write_predictions(rows, file, "csv")
         write_history(self.folder / "history.csv", model.candidates_)
@@ -174,10 +206,25 @@ class Run:
         shutil.rmtree(self.folder / "checkpoints", ignore_errors=True)
 
 
+def try_lock(file: TextIO) -> bool:
+    """Lock a file as long as it is open, if nobody else has; where there are no locks, as if."""
+    try:
+        import fcntl
+    except ImportError:  # not on Windows
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
 def check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
     """A run is resumed only as it began."""
     before, now = flat(before), flat(now)
     for name, value in now.items():
+        if name == "white_level" and value is None:  # not looked for yet
+            continue
         if before.get(name) != value:
             raise ValueError(
                 f"the run in {str(folder)!r} was begun with {name} {before.get(name)!r}, not "
@@ -218,6 +265,7 @@ def read_inputs(request: Request, warn: Callable[[UnreadableError], None]) -> In
         unreadable.append(error)
         warn(error)
 
+    request.take_white_level(normal)
     handler, reading = None if request.strict else on_unreadable, request.choices.settings.reading
     train, train_paths = read_images(normal, reading, handler)
     unlabeled, pool_paths = read_images(pool, reading, handler)

@@ -1,12 +1,12 @@
 """A fitted model as two files, model.safetensors and model.json: never pickle."""
 
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from .augment import Augmentation
@@ -20,8 +20,12 @@ from .scoring.contamination import Contamination
 from .scoring.evidence import Evidence
 from .scoring.part import Part
 from .storage import (
+    DamagedError,
+    intact,
+    json_digest,
     read_json,
     read_tensors,
+    require,
     with_prefix,
     without_prefix,
     write_json,
@@ -30,7 +34,9 @@ from .storage import (
 from .tuning.val_loss import ValLoss
 from .version import __version__
 
-FORMAT = 2
+FORMAT = 3
+ADVICE = "fit it again (a run's command is in its environment.json)"
+MOST_PIXELS = 4096  # the side of an image that a model may ask for
 Content = dict[str, Any]
 
 
@@ -50,7 +56,8 @@ class SavedModel:
         """The JSON last: it marks a model that is whole."""
         folder.mkdir(parents=True, exist_ok=True)
         write_tensors(folder / "model.safetensors", tensors_of(self.fitted))
-        write_json(folder / "model.json", content_of(self))
+        content = content_of(self)
+        write_json(folder / "model.json", {**content, "sha256": json_digest(content)})
 
 
 @dataclass(frozen=True)
@@ -129,9 +136,48 @@ def described(part: object, registry: Registry, config: Callable[[Any], Content]
 
 
 def read_model(folder: Path, own: Own, device: str) -> SavedModel:
-    """What `write` wrote; a class of the user's own has to be passed again."""
-    tensors, content = read_files(folder)
+    """What `write` wrote; a class of the user's own has to be passed again.
+
+    Nothing in the files is trusted: what doesn't fit together is one sentence.
+    """
+    content = read_content(folder)
+    tensors = read_tensors(folder / "model.safetensors", ADVICE)
+    with intact(folder / "model.json", ADVICE):
+        saved = rebuilt_model(folder, tensors, content, own, device)
+        check_works(saved.fitted, device)
+    return saved
+
+
+def check_works(fitted: Fitted, device: str) -> None:
+    """A model from a file scores a blank image, finitely, and has normal scores to compare with."""
+    blank = torch.zeros(1, 3, fitted.model.image_size, fitted.model.image_size)
+    scores = [fitted.model(blank.to(device)).scores, fitted.normal_scores]
+    scores += [] if fitted.pool_scores is None else [fitted.pool_scores]
+    assert all(x.ndim == 1 and bool(torch.isfinite(x).all()) for x in scores), (
+        "scores aren't finite"
+    )
+    assert len(fitted.normal_scores) > 0, "there are no scores of normal images"
+
+
+def check_encoder_size(description: Content, weights: Mapping[str, Tensor]) -> None:
+    """Before it is built: an encoder as large as the file says, and not as its config may claim."""
+    if not description["ours"] or not description["config"]:
+        return
+    with torch.device("meta"):  # shapes without memory
+        encoder: nn.Module = ENCODERS[description["class"]](**description["config"])
+    shapes = {name: tensor.shape for name, tensor in encoder.state_dict().items()}
+    same = shapes == {name: w.shape for name, w in weights.items()}
+    require(same, f"its weights aren't those of {description['class']}")
+
+
+def rebuilt_model(
+    folder: Path, tensors: dict[str, Tensor], content: Content, own: Own, device: str
+) -> SavedModel:
+    size = content["image_size"]
+    require(type(size) is int and 0 < size <= MOST_PIXELS, f"image_size {size!r}")
     method: Method = METHODS[content["method"]]
+    if own.encoder is None:
+        check_encoder_size(content["encoder"], without_prefix("encoder", tensors))
     choices = rebuilt_choices(method, content, own)
     scorer = method.empty_scorer(choices.parts)
     hold(scorer, without_prefix("scorer", tensors))
@@ -158,11 +204,6 @@ def read_model(folder: Path, own: Own, device: str) -> SavedModel:
     )
 
 
-def read_files(folder: Path) -> tuple[dict[str, Tensor], Content]:
-    content = read_content(folder)
-    return read_tensors(folder / "model.safetensors"), content
-
-
 def read_content(folder: Path) -> Content:
     """model.json, checked."""
     for name in ("model.json", "model.safetensors"):
@@ -171,16 +212,15 @@ def read_content(folder: Path) -> Content:
                 f"no {name} in {str(folder)!r}; give a folder that `stssad fit` or STSSAD.save "
                 "has written"
             )
-    try:
-        content = read_json(folder / "model.json")
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{str(folder / 'model.json')!r} is damaged ({error})") from None
+    content = read_json(folder / "model.json", ADVICE)
     if content.get("format") != FORMAT:
         raise ValueError(
             f"the model in {str(folder)!r} was saved by stssad {content.get('version', '?')}, in a "
             "format that this version doesn't read; fit it again (a run's command is in its "
             "environment.json), or score with that version"
         )
+    if content.pop("sha256", None) != json_digest(content):
+        raise DamagedError(folder / "model.json", "its checksum differs", ADVICE)
     return content
 
 

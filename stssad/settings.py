@@ -3,7 +3,9 @@
 This module imports nothing heavy: the command line makes its flags from it.
 """
 
+import math
 from dataclasses import dataclass, field, fields, replace
+from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
 Aspect = Literal["stretch", "crop", "pad"]
@@ -17,6 +19,7 @@ class Reading:
 
     image_size: int
     aspect: Aspect = "stretch"
+    white_level: int | None = None  # of grey images with more than 8 bits
 
 
 def setting(default: Any, words: str, may_be_zero: bool = False) -> Any:
@@ -24,11 +27,32 @@ def setting(default: Any, words: str, may_be_zero: bool = False) -> Any:
     return field(default=default, metadata={"words": words, "may_be_zero": may_be_zero})
 
 
+# Beyond these nothing runs, or not for long.
+MOST = {"image_size": 4096, "threads": 256, "width": 1024}
+LEAST_IMAGE_SIZE = 8
+
+
+def check_type(name: str, kind: Any, value: Any) -> None:
+    """A whole number, a finite number, or a word, as the field says."""
+    if kind in (int, int | None):
+        whole = isinstance(value, Integral) and not isinstance(value, bool)
+        fits = whole or (value is None and kind is not int)
+        wanted = "a whole number"
+    elif kind is float:
+        fits = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+        wanted = "a finite number"
+    else:
+        fits, wanted = isinstance(value, str), "a word"
+    if not fits:
+        raise ValueError(f"{name} must be {wanted}, got {value!r}")
+
+
 def check(settings: "Settings | PretrainedSettings") -> None:
     """Words that are known, numbers that are positive."""
     name_of_class = type(settings).__name__
     for f in fields(settings):
         value = getattr(settings, f.name)
+        check_type(f"{name_of_class}.{f.name}", f.type, value)
         allowed = {"aspect": Aspect, "hypergradient": Mode, "end_state": EndState}.get(f.name)
         if allowed is not None and value not in get_args(allowed):
             words = ", ".join(get_args(allowed))
@@ -37,6 +61,13 @@ def check(settings: "Settings | PretrainedSettings") -> None:
             continue
         if value < 0 or (value == 0 and not f.metadata["may_be_zero"]):
             raise ValueError(f"{name_of_class}.{f.name} must be positive, got {value}")
+        if value > (most := MOST.get(f.name, math.inf)):
+            raise ValueError(f"{name_of_class}.{f.name} must be at most {most}, got {value}")
+    if settings.image_size < LEAST_IMAGE_SIZE:
+        raise ValueError(
+            f"{name_of_class}.image_size must be at least {LEAST_IMAGE_SIZE}, got "
+            f"{settings.image_size}: smaller images show nothing"
+        )
     if settings.holdout_share >= 0.9:
         raise ValueError(
             f"{name_of_class}.holdout_share must leave something to train on, got "
@@ -50,6 +81,10 @@ def check(settings: "Settings | PretrainedSettings") -> None:
 
 
 IMAGE_SIZE = "Image size in pixels; images read from files are resized to it."
+WHITE_LEVEL = (
+    "Value that is white in grey images of more than 8 bits; found from the normal images if not "
+    "given."
+)
 ASPECT = "Files that aren't square: stretch, crop or pad."
 HOLDOUT_SHARE = "Share of the normal images kept out of the fit to set the threshold."
 MAX_ITERATIONS = "Maximum number of updates of the augmentation."
@@ -72,6 +107,7 @@ class PretrainedSettings:
 
     image_size: int = setting(128, IMAGE_SIZE)
     aspect: Aspect = setting("stretch", ASPECT)
+    white_level: int | None = setting(None, WHITE_LEVEL)
     holdout_share: float = setting(0.0, HOLDOUT_SHARE, may_be_zero=True)
     max_iterations: int = setting(14, MAX_ITERATIONS)
     a_step_size: float = setting(0.25, A_STEP_SIZE)
@@ -89,7 +125,7 @@ class PretrainedSettings:
     @property
     def reading(self) -> Reading:
         """How image files are read."""
-        return Reading(self.image_size, self.aspect)
+        return Reading(self.image_size, self.aspect, self.white_level)
 
 
 @dataclass(frozen=True)
@@ -98,6 +134,7 @@ class Settings:
 
     image_size: int = setting(256, IMAGE_SIZE)
     aspect: Aspect = setting("stretch", ASPECT)
+    white_level: int | None = setting(None, WHITE_LEVEL)
     width: int = setting(64, "Width of the ResNet-18 that is built when no encoder is given.")
 
     holdout_share: float = setting(0.0, HOLDOUT_SHARE, may_be_zero=True)
@@ -142,7 +179,7 @@ class Settings:
     @property
     def reading(self) -> Reading:
         """How image files are read."""
-        return Reading(self.image_size, self.aspect)
+        return Reading(self.image_size, self.aspect, self.white_level)
 
     @classmethod
     def paper_mvtec(cls, **changes: Any) -> "Settings":

@@ -3,10 +3,11 @@
 Each file is written under a temporary name and renamed: a file that is there is whole.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -16,10 +17,60 @@ from torch import Tensor
 from .layout import canonical
 
 
+class DamagedError(ValueError):
+    """A file of ours that isn't as we wrote it."""
+
+    def __init__(self, path: Path, why: object, advice: str) -> None:
+        short = str(why).splitlines()[0][:200] if str(why) else type(why).__name__
+        super().__init__(f"{str(path)!r} is damaged ({short}); {advice}")
+
+
+class WrongContentError(Exception):
+    """What `require` found."""
+
+
+def require(condition: bool, why: str) -> None:
+    """Of what a file holds, within `intact`."""
+    if not condition:
+        raise WrongContentError(why)
+
+
+# What reading a file raises whose content is not what it should be, whoever changed it.
+WRONG_CONTENT = (
+    KeyError, IndexError, TypeError, AttributeError, OverflowError, ZeroDivisionError,
+    RecursionError, MemoryError, UnicodeError, json.JSONDecodeError, RuntimeError,
+    WrongContentError,
+)  # fmt: skip
+
+
+@contextmanager
+def intact(path: Path, advice: str) -> Iterator[None]:
+    """Reading a file that anyone may have changed: one sentence, never a traceback."""
+    from safetensors import SafetensorError
+
+    try:
+        yield
+    except (*WRONG_CONTENT, SafetensorError) as error:
+        plain = isinstance(error, WrongContentError)
+        raise DamagedError(path, error if plain else repr(error), advice) from None
+
+
 @contextmanager
 def temporary(path: Path) -> Iterator[Path]:
-    """A name to write to, which takes the place of `path` in one step if all goes well."""
-    other = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """A name to write to, which takes the place of `path` in one step if all goes well.
+
+    Where `path` is a link, that of what it leads to; the link stays. Other processes' temporary
+    files for the same path are removed if those processes are gone.
+    """
+    path = Path(os.path.realpath(path))
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"no such folder: {str(path.parent)!r}; make it, or give another")
+    # Not with the whole name in it, which may be as long as a name can be.
+    start = f".{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:12]}."
+    for old in path.parent.glob(f"{start}*.tmp"):
+        if not is_alive(old.name.removeprefix(start).removesuffix(".tmp")):
+            old.unlink(missing_ok=True)
+    other = path.with_name(f"{start}{os.getpid()}.tmp")
     try:
         yield other
         os.replace(other, path)
@@ -27,10 +78,32 @@ def temporary(path: Path) -> Iterator[Path]:
         other.unlink(missing_ok=True)
 
 
+def is_alive(process: str) -> bool:
+    """Whether a process of this number runs; one that we may not ask does."""
+    try:
+        os.kill(int(process), 0)
+    except (ValueError, OverflowError, ProcessLookupError):
+        return False
+    except OSError:
+        return True
+    return True
+
+
 @contextmanager
-def replacing(path: Path) -> Iterator[TextIO]:
-    """A text file that takes the place of `path` when it is closed."""
-    with temporary(path) as other, open(other, "w", encoding="utf-8", newline="") as file:
+def replacing(path: Path, errors: str = "strict") -> Iterator[TextIO]:
+    """A text file that takes the place of `path` when it is closed.
+
+    What isn't a regular file, such as a pipe or a device, is written to as it is. `errors`: of the
+    encoding, for names that aren't UTF-8.
+    """
+    if path.exists() and not path.is_file():
+        with open(path, "w", encoding="utf-8", errors=errors, newline="") as file:
+            yield file
+        return
+    with (
+        temporary(path) as other,
+        open(other, "w", encoding="utf-8", errors=errors, newline="") as file,
+    ):
         yield file
         file.flush()
         os.fsync(file.fileno())
@@ -38,8 +111,16 @@ def replacing(path: Path) -> Iterator[TextIO]:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     with replacing(path) as file:
-        text = json.dumps(content, indent=1, ensure_ascii=False, default=_as_list)
-        file.write(text + "\n")
+        file.write(json_text(content, indent=1) + "\n")
+
+
+def json_text(content: Any, indent: int | None = None) -> str:
+    """Readable where it can be; names of files that aren't UTF-8 are escaped, without loss."""
+    text = json.dumps(content, indent=indent, ensure_ascii=False, default=_as_list)
+    with suppress(UnicodeEncodeError):
+        text.encode()
+        return text
+    return json.dumps(content, indent=indent, default=_as_list)
 
 
 def _as_list(value: Any) -> Any:
@@ -47,9 +128,19 @@ def _as_list(value: Any) -> Any:
     return value.tolist()
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+def read_json(path: Path, advice: str = "write it again") -> dict[str, Any]:
+    """An object; anything else is damage."""
+    with intact(path, advice):
+        content = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise DamagedError(path, "it holds no JSON object", advice)
     return content
+
+
+def json_digest(content: Mapping[str, Any]) -> str:
+    """Of what JSON keeps of it, whatever the order and the spaces."""
+    kept = json.loads(json_text(content))
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
 
 
 def write_tensors(
@@ -60,26 +151,39 @@ def write_tensors(
 
     # A copy of each: safetensors refuses tensors that share memory, as a best state may.
     plain = {name: canonical(t.cpu()) for name, t in tensors.items()}
-    words = None if metadata is None else {"json": json.dumps(metadata)}
+    words = {"json": json.dumps(dict(metadata or {}))}
+    words["sha256"] = tensors_digest(plain, words["json"])
     with temporary(path) as other, open(other, "wb") as file:
         file.write(save(plain, words))
         file.flush()
         os.fsync(file.fileno())
 
 
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    from safetensors.torch import load_file
+def tensors_digest(tensors: Mapping[str, Tensor], words: str) -> str:
+    digest = hashlib.sha256(words.encode())
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
-    return {name: canonical(tensor) for name, tensor in load_file(path).items()}
+
+def read_tensors(path: Path, advice: str = "write it again") -> dict[str, Tensor]:
+    return read_tensors_and_metadata(path, advice)[0]
 
 
-def read_tensors_and_metadata(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors of a file, and the JSON that was written with them."""
+def read_tensors_and_metadata(
+    path: Path, advice: str = "write it again"
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors of a file, and the JSON that was written with them; all as it was written."""
     from safetensors import safe_open
 
-    with safe_open(path, "pt") as file:
-        tensors = {name: canonical(file.get_tensor(name)) for name in file.keys()}
-        return tensors, json.loads((file.metadata() or {})["json"])
+    with intact(path, advice):
+        with safe_open(path, "pt") as file:
+            tensors = {name: canonical(file.get_tensor(name)) for name in file.keys()}
+            words = file.metadata() or {}
+        require(words["sha256"] == tensors_digest(tensors, words["json"]), "its checksum differs")
+        return tensors, json.loads(words["json"])
 
 
 def on_device(tensors: Mapping[str, Tensor], device: str | torch.device) -> dict[str, Tensor]:

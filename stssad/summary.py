@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from .registry import METHODS
-from .saved_model import read_content
+from .saved_model import ADVICE, read_content
 from .scoring.contamination import Contamination
 from .scoring.evidence import Evidence
 from .scoring.threshold import ScoreArray, p_values
+from .storage import intact, read_tensors
 
 
 @dataclass(frozen=True)
@@ -46,14 +47,13 @@ class Summary:
 
 
 def read_summary(folder: Path) -> Summary:
-    from safetensors import safe_open
+    content, tensors = read_content(folder), read_tensors(folder / "model.safetensors", ADVICE)
+    with intact(folder / "model.json", ADVICE):
+        return summary_from(content, {name: t.numpy() for name, t in tensors.items()})
 
-    content = read_content(folder)
+
+def summary_from(content: dict[str, Any], arrays: dict[str, Any]) -> Summary:
     words, evidence = content["summary"], content["evidence"]
-    with safe_open(folder / "model.safetensors", "np") as file:
-        names = set(file.keys())
-        normal, held_out = file.get_tensor("normal_scores"), file.get_tensor("held_out_index")
-        pool = file.get_tensor("pool_scores") if "pool_scores" in names else np.empty(0)
     return Summary(
         method=content["method"],
         seed=content["seed"],
@@ -70,7 +70,7 @@ def read_summary(folder: Path) -> Summary:
         floor=-np.inf if words["floor"] is None else words["floor"],
         contamination=words["contamination"] and Contamination(**words["contamination"]),
         warnings=content["warnings"],
-        normal_scores=normal,
-        pool_scores=pool,
-        n_held_out=len(held_out),
+        normal_scores=arrays["normal_scores"],
+        pool_scores=arrays.get("pool_scores", np.empty(0)),
+        n_held_out=len(arrays["held_out_index"]),
     )

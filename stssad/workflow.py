@@ -9,9 +9,10 @@ from .tuning.restarts import Notify
 
 def fit_run(run: Run, request: Request, inputs: Inputs, notify: Notify | None = None) -> STSSAD:
     """Fit, and write everything that the run holds, the page included."""
-    model = run.fit(request, inputs, notify)
-    files = (inputs.train_paths, inputs.pool_paths, request.unlabeled)
-    gather(model, inputs.train, inputs.pool, *files).save(run.folder)
-    run.finish(model)
-    write_report(run)
+    with run.locked():
+        model = run.fit(request, inputs, notify)
+        files = (inputs.train_paths, inputs.pool_paths, request.unlabeled)
+        gather(model, inputs.train, inputs.pool, *files).save(run.folder)
+        run.finish(model)
+        write_report(run)
     return model

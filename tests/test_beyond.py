@@ -126,7 +126,7 @@ def test_the_same_heat_has_the_same_colour_in_every_image(tmp_path: Path) -> Non
     for name in ("a/1.png", "b/1.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         Image.new("RGB", (50, 40), (120, 120, 120)).save(tmp_path / name)
-    write = HeatmapWriter(tmp_path / "out", tmp_path, MapScale(1.0, 3.0), "stretch")
+    write = HeatmapWriter(tmp_path / "out", tmp_path, MapScale(1.0, 3.0), Reading(128, "crop"))
     mild = torch.ones(8, 8)
     mild[2, 2] = 2.0
     hot = mild.clone()
@@ -135,7 +135,7 @@ def test_the_same_heat_has_the_same_colour_in_every_image(tmp_path: Path) -> Non
     write(tmp_path / "b/1.png", hot)
     one, other = (
         np.asarray(Image.open(tmp_path / "out" / name)).astype(int)
-        for name in ("a/1.png.png", "b/1.png.png")
+        for name in ("a/1.png", "b/1.png")
     )
     np.testing.assert_array_equal(one[:120, :120], other[:120, :120])
     assert (one[200:, 200:] != other[200:, 200:]).any()
@@ -144,10 +144,10 @@ def test_the_same_heat_has_the_same_colour_in_every_image(tmp_path: Path) -> Non
 
 def test_images_of_one_name_get_files_of_their_own(tmp_path: Path) -> None:
     Image.new("RGB", (8, 8)).save(tmp_path / "1.png")
-    write = HeatmapWriter(tmp_path / "out", Path("elsewhere"), MapScale(0.0, 1.0), "stretch")
+    write = HeatmapWriter(tmp_path / "out", Path("elsewhere"), MapScale(0.0, 1.0), Reading(128))
     for _ in range(2):
         write(tmp_path / "1.png", torch.zeros(4, 4))
-    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["1.png-2.png", "1.png.png"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["1-2.png", "1.png"]
 
 
 def test_colours_grow_lighter_with_heat() -> None:

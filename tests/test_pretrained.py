@@ -400,6 +400,6 @@ def test_a_folder_is_fitted_scored_and_shown(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     made = sorted(p.relative_to(tmp_path / "heat").as_posix()
                   for p in (tmp_path / "heat").rglob("*.png"))  # fmt: skip
-    assert len(made) == 12 and "part0/0.png.png" in made
+    assert len(made) == 12 and "part0/0.png" in made
     with Image.open(tmp_path / "heat" / made[0]) as image:
         assert image.size == (256, 256)

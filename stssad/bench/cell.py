@@ -1,6 +1,7 @@
 """One cell of the benchmark: which method on which task, and what it came to. Imports no torch."""
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -50,9 +51,21 @@ class Line:
     @staticmethod
     def from_json(text: str) -> "Line":
         facts = json.loads(text)
+        if not isinstance(facts, dict):
+            raise ValueError("no JSON object")
         names = [f.name for f in fields(Cell)]
         cell = Cell(**{name: facts.pop(name) for name in names if name in facts})
-        return Line(cell, **facts)
+        line = Line(cell, **facts)
+        texts = (cell.testbed, cell.task, cell.method, cell.protocol, cell.preset)
+        if not all(isinstance(text, str) for text in texts) or type(cell.seed) is not int:
+            raise ValueError("its cell is named by other than words and a seed")
+        if not isinstance(cell.changes, dict) or not isinstance(line.starts, list):
+            raise ValueError("changes or starts are of another kind")
+        for name in ("auc", "seconds"):
+            value = getattr(line, name)
+            if type(value) not in (int, float) or not math.isfinite(value):
+                raise ValueError(f"{name} is {value!r}")
+        return line
 
 
 class Store:
@@ -75,7 +88,7 @@ class Store:
         for number, text in enumerate(whole.splitlines(), start=1):
             try:
                 line = Line.from_json(text.decode())
-            except (ValueError, TypeError) as error:
+            except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
                 raise ValueError(
                     f"line {number} of {str(path)!r} is damaged ({error}); delete that line"
                 ) from None

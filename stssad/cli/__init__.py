@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from . import bench, demo, fit, report, score
+from . import bench, console, demo, fit, report, score
 
 app = typer.Typer(
     add_completion=False,
@@ -37,6 +37,7 @@ def main() -> None:
     """The console script: errors that a user can mend are one sentence, not a traceback."""
     from ..processes import WorkerDiedError
 
+    console.prepare_process()
     try:
         app()
     except (ValueError, TypeError, OSError, ImportError, WorkerDiedError) as error:

@@ -1,7 +1,10 @@
 """What several commands print, ask and check."""
 
+import os
 import shlex
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +18,35 @@ if TYPE_CHECKING:
     from ..images import UnreadableError
 
 
+TERMINATED = 128 + signal.SIGTERM
+closed: list[str] = []  # streams that the caller has closed
+
+
+class Terminated(SystemExit):
+    """SIGTERM: everything is put away as on Ctrl-C, and the exit code is the shell's 143."""
+
+    def __init__(self) -> None:
+        super().__init__(TERMINATED)
+
+
+def prepare_process() -> None:
+    """Signals and streams of the command line, once."""
+
+    def terminate(number: int, frame: object) -> None:
+        raise Terminated
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, terminate)
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            closed.append(name)
+            setattr(sys, name, open(os.devnull, "w"))
+        elif hasattr(stream, "reconfigure"):
+            # Names of files that aren't UTF-8: as they are in output, readable in messages.
+            stream.reconfigure(errors="surrogateescape" if name == "stdout" else "backslashreplace")
+
+
 def make_console(quiet: bool = False) -> "Console":
     from rich.console import Console
 
@@ -25,7 +57,7 @@ def check_device(device: str) -> None:
     import torch
 
     try:
-        torch.zeros(1, device=device)
+        torch.zeros(1, device=device).item()  # a device that holds no numbers, such as meta, fails
     except (RuntimeError, AssertionError) as error:
         short = str(error).splitlines()[0]
         raise ValueError(f"--device {device} can't be used here: {short}; use cpu") from None
@@ -57,9 +89,9 @@ def resumable(out: Path) -> Iterator[None]:
     again = command_line() if "--resume" in sys.argv else f"{command_line()} --resume"
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated) as stop:
         typer.echo(f"\nstopped; {out} keeps what was done. To resume:\n  {again}", err=True)
-        raise typer.Exit(130) from None
+        raise typer.Exit(TERMINATED if isinstance(stop, Terminated) else 130) from None
     except WorkerDiedError as error:
         typer.echo(f"stssad: {error}; {out} keeps what was done. To resume:\n  {again}", err=True)
         raise typer.Exit(2) from None

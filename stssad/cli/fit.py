@@ -25,7 +25,7 @@ from .console import (
 if TYPE_CHECKING:
     from ..augment import Augmentation
     from ..model import STSSAD
-    from ..run import Run
+    from ..run import Inputs, Request, Run
 
 SETTINGS: Mapping[str, type] = {"pretrained": PretrainedSettings, "paper": Settings}
 MAIN = ("image_size",)  # settings among the flags that matter most
@@ -142,9 +142,16 @@ def command(
     say_unreadable(len(inputs.unreadable))
     run = Run.create(out, request, command_line(), resume)
     with resumable(out), FitProgress(console) as progress:
-        n, n_pool = len(inputs.train), len(inputs.pool)
-        console.print(f"{n} normal and {n_pool} unlabeled images; tuning")
+        console.print(read_words(request, inputs))
         say_result(run, fit_run(run, request, inputs, progress), quiet)
+
+
+def read_words(request: "Request", inputs: "Inputs") -> str:
+    """What was read."""
+    words = f"{len(inputs.train)} normal and {len(inputs.pool)} unlabeled images; tuning"
+    if (white := request.choices.settings.white_level) is not None:
+        words += f"\ngrey images of more than 8 bits: {white} is white (--white-level)"
+    return words
 
 
 def check(device: str, false_alarms: float) -> None:

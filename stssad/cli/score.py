@@ -1,17 +1,19 @@
 """`stssad score`: a run and images to scores, labels and heatmaps."""
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .console import check_device, check_rate, make_console, say_unreadable, warn
+from .console import check_device, check_rate, closed, make_console, say_unreadable, warn
 
 if TYPE_CHECKING:
     from ..heatmaps import HeatmapWriter
     from ..images import UnreadableError
     from ..model import STSSAD
+    from ..predictions import Counts
 
 
 def command(
@@ -40,6 +42,7 @@ def command(
     from .progress import CountProgress
 
     check_device(device)
+    check_out(out)
     if false_alarms is not None:
         check_rate(false_alarms)
     model = Run.open(run).model(device=device)
@@ -60,18 +63,16 @@ def command(
         counts = write_predictions(results, sys.stdout, format)
     else:
         total = len(paths) if isinstance(paths, list) else None
-        with replacing(out) as file, CountProgress(console, total) as progress:
+        with (
+            replacing(out, "surrogateescape") as file,  # names that aren't UTF-8, without loss
+            CountProgress(console, total) as progress,
+        ):
             counts = write_predictions(progress.counting(results), file, format)
     say_unreadable(unreadable)
     if counts.n == 0:
         raise ValueError(f"no image of {images!r} could be read; look at the warnings")
     if out is not None:
-        rate = f"{100 * model.false_alarms_:g} %"
-        console.print(
-            f"{counts.n} images scored, {counts.flagged} flagged (false alarm rate {rate}): {out}"
-        )
-        if heatmaps is not None:
-            console.print(f"heatmaps: {heatmaps}")
+        console.print(said(model, counts, out, heatmaps))
 
 
 def heatmap_writer(folder: Path, images: Path, model: "STSSAD") -> "HeatmapWriter":
@@ -82,4 +83,22 @@ def heatmap_writer(folder: Path, images: Path, model: "STSSAD") -> "HeatmapWrite
             "this model has no anomaly maps: they come from the pretrained method, with an encoder "
             "that has feature maps; fit again without --method paper"
         )
-    return HeatmapWriter(folder, images, model.map_scale_, model.reading_.aspect)
+    return HeatmapWriter(folder, images, model.map_scale_, model.reading_)
+
+
+def said(model: "STSSAD", counts: "Counts", out: Path, heatmaps: Path | None) -> str:
+    rate = f"{100 * model.false_alarms_:g} %"
+    words = f"{counts.n} images scored, {counts.flagged} flagged (false alarm rate {rate}): {out}"
+    return words if heatmaps is None else f"{words}\nheatmaps: {heatmaps}"
+
+
+def check_out(out: Path | None) -> None:
+    """Before anything is scored."""
+    if out is None:
+        if "stdout" in closed:
+            raise ValueError("standard output is closed; name a file with --out")
+        return
+    if out.is_dir():
+        raise ValueError(f"--out {str(out)!r} is a folder; give a file")
+    if not Path(os.path.realpath(out)).parent.is_dir():
+        raise FileNotFoundError(f"--out {str(out)!r} is in no folder that exists; make it first")

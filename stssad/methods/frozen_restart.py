@@ -12,6 +12,7 @@ from ..encoders.encoding import as_floats, device_of, embed_all
 from ..scoring.gaussian import GaussianDensity, score_variance
 from ..scoring.whitening import Whitening
 from ..settings import PretrainedSettings
+from ..storage import intact, require
 from ..threads import torch_threads
 from ..tuning.checkpoint import Checkpointer, fingerprint, pack_frozen, source, unpack_frozen
 from ..tuning.frozen_tuner import (
@@ -98,12 +99,13 @@ class FrozenRestart:
                 settings,
             )  # fmt: skip
             keeper = Checkpointer(self._path, self._fingerprint, pack_frozen)
-            content = keeper.read()
-            if content is not None:
-                state = unpack_frozen(content, device_of(self.encoder))
-            else:
-                seed = own_seed(self.seed, self.number)
-                state = initial_frozen_state(problem, self.initial_a, seed)
+            state = initial_frozen_state(problem, self.initial_a, own_seed(self.seed, self.number))
+            if (content := keeper.read()) is not None:
+                assert self._path is not None
+                with intact(self._path, "delete it to begin that restart again"):
+                    kept = unpack_frozen(content, device_of(self.encoder))
+                    require(kept.a.shape == state.a.shape, "it doesn't fit the augmentation")
+                state = kept
 
             def progress(state: FrozenState) -> None:
                 keeper.keep(state, len(state.history), state.is_over(settings))

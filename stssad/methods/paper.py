@@ -19,6 +19,7 @@ from ..scoring.gaussian import GaussianDensity, cross_fitted_scores
 from ..scoring.part import Part
 from ..scoring.threshold import held_out_split
 from ..settings import Settings
+from ..storage import intact, require
 from ..threads import torch_threads
 from ..tuning.checkpoint import (
     Checkpointer,
@@ -208,9 +209,13 @@ class PaperRestart:
         content = keeper.read()
         if content is None and self.warm_starts is not None:
             content = read_checkpoint(self._warm_path, self._warm_fingerprint())
-        if content is not None:
-            return unpack_tuner(content, problem.detector.device)
-        return initial_state(problem, self.initial_a, own_seed(self.seed, self.number))
+        state = initial_state(problem, self.initial_a, own_seed(self.seed, self.number))
+        if content is None:
+            return state
+        with intact(self._path or self._warm_path, "delete it to begin that restart again"):
+            kept = unpack_tuner(content, problem.detector.device)
+            require(same_shapes(kept, state), "it doesn't fit the detector")
+        return kept
 
     @property
     def _warm_path(self) -> Path:
@@ -239,6 +244,17 @@ def embedding_change(
     moved = torch.linalg.vector_norm(embed_all(encoder, augmented) - Z, dim=1).median()
     apart = torch.linalg.vector_norm(Z - Z.roll(1, dims=0), dim=1).median()
     return float(moved / apart.clamp_min(torch.finfo(Z.dtype).tiny))
+
+
+def same_shapes(one: TunerState, other: TunerState) -> bool:
+    """Whether one state can take the place of another."""
+
+    def shapes(state: TunerState) -> list[tuple[str, torch.Size]]:
+        named = (*state.theta.items(), *state.buffers.items(), *state.momentum.items())
+        steps = (("a", state.a), ("mean", state.adam[0]), ("square", state.adam[1]))
+        return [(name, tensor.shape) for name, tensor in (*named, *steps)]
+
+    return sorted(shapes(one)) == sorted(shapes(other))
 
 
 def event(restart: PaperRestart, state: TunerState) -> Event:

@@ -1,7 +1,7 @@
 """What every method is given, and what it gives back."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,6 +29,12 @@ class Choices:
     settings: AnySettings
     val_loss: ValLoss
     parts: list[Part] | None  # None where the method has none to choose
+
+    def with_white_level(self, found: Callable[[], int | None]) -> "Choices":
+        """What the normal images say of deep grey, unless the user has said it."""
+        if self.settings.white_level is not None:
+            return self
+        return replace(self, settings=replace(self.settings, white_level=found()))
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,9 @@ from ..encoders.encoding import as_floats, embed_all
 from ..heatmaps import overlays
 from ..images import UnreadableError, read_image
 from ..model import STSSAD
+from ..run import ADVICE
 from ..settings import Reading
-from ..storage import read_tensors_and_metadata, write_tensors
+from ..storage import intact, read_tensors_and_metadata, write_tensors
 
 THUMBNAIL = 160  # pixels, of images that come from files
 N_TOP, N_BOTTOM, N_EXAMPLES, N_MAPPED = 40, 10, 6, 150
@@ -51,8 +52,9 @@ class Material:
             raise FileNotFoundError(
                 f"no report.safetensors in {str(folder)!r}; give a folder that `stssad fit` wrote"
             )
-        tensors, metadata = read_tensors_and_metadata(path)
-        return Material(**{**tensors, **metadata})
+        tensors, metadata = read_tensors_and_metadata(path, ADVICE)
+        with intact(path, ADVICE):
+            return Material(**{**tensors, **metadata})
 
 
 def gather(

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..run import Run
-from ..storage import replacing
+from ..run import ADVICE, Run
+from ..storage import intact, replacing
 from ..summary import Summary
 from .charts import Line, histogram, line_chart, scatter
 from .material import KINDS, N_TOP, Material
@@ -27,8 +27,10 @@ def write_report(run: Run) -> Path:
 
     summary, material = run.summary(), Material.load(run.folder)
     environment = Environment(loader=PackageLoader("stssad.report", "."), autoescape=True)
-    filled = environment.get_template("page.html").render(content(summary, material, run.metadata))
-    with replacing(run.report) as file:
+    with intact(run.folder, ADVICE):
+        told = content(summary, material, run.metadata)
+        filled = environment.get_template("page.html").render(told)
+    with replacing(run.report, "backslashreplace") as file:  # names that aren't UTF-8
         file.write(filled)
     return run.report
 

@@ -42,8 +42,17 @@ def cpu_svhn(**changes: Any) -> Settings:
 
 
 def cpu_mvtec(**changes: Any) -> Settings:
-    """64 px, the preset `quick`, with nothing held out."""
-    return Settings.quick(**{"holdout_share": 0.0, **changes})
+    """64 px: `quick` with noise around `a`, the last state, and training at the learned `a`, as on
+    SVHN; nothing is held out. Settled on bottle and hazelnut, not on tile."""
+    settings = Settings.quick(
+        holdout_share=0.0,
+        patience=60,
+        a_noise=0.5,
+        end_state="last",
+        final_updates=100,
+        theta_decay=0.3,
+    )
+    return replace(settings, **changes)
 
 
 def cpu_demonstrative(**changes: Any) -> Settings:

@@ -6,7 +6,6 @@ renamed: there is a whole checkpoint or none.
 
 import hashlib
 import inspect
-import json
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
-from safetensors import SafetensorError
 from torch import Tensor
 
 from ..storage import (
@@ -82,12 +80,7 @@ def read_checkpoint(path: Path, made_of: str) -> Content | None:
     """The content that was kept, or None if there is none."""
     if not path.is_file():
         return None
-    try:
-        tensors, metadata = read_tensors_and_metadata(path)
-    except (SafetensorError, KeyError, json.JSONDecodeError) as error:
-        raise ValueError(
-            f"{str(path)!r} is damaged ({error}); delete it to begin that restart again"
-        ) from error
+    tensors, metadata = read_tensors_and_metadata(path, "delete it to begin that restart again")
     if metadata.get("fingerprint") != made_of:
         raise ValueError(
             f"{os.path.basename(path)} belongs to other images or settings than these; "
