@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: setup demo demo-paper test test-slow test-cpus check bench clean
+.PHONY: setup demo demo-paper test test-slow test-cpus fuzz crash check bench clean
 
 # As if on another CPU: one set of instructions less at a time.
 OTHER_CPUS := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
@@ -34,6 +34,12 @@ test-cpus: $(STAMP)
 	  echo "as if on another CPU: $$cpu"; \
 	  env $$cpu $(BIN)/python -m pytest -n 2 -q -m "bit_identical and not slow" || exit 1; \
 	done
+
+fuzz: $(STAMP)
+	$(BIN)/python tests/fuzzing.py --cases 5000
+
+crash: $(STAMP)
+	$(BIN)/python tests/crashing.py --moments 20
 
 check: $(STAMP)
 	$(BIN)/ruff check .

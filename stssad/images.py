@@ -61,6 +61,8 @@ def as_images(source: Images, reading: Reading, what: str, strict: bool = True) 
         return from_files(find_images(Path(source)), reading, strict)
     if isinstance(source, Tensor | np.ndarray):
         return checked(channels_first(as_tensor(source), what), what)
+    if not isinstance(source, Iterable):
+        as_tensor(source)  # names what it is
     sources = list(source)
     if sources and all(isinstance(item, str | os.PathLike) for item in sources):
         return from_files([Path(str(item)) for item in sources], reading, strict)
@@ -281,8 +283,9 @@ def as_bytes(values: npt.NDArray[np.generic], white_level: float | None) -> npt.
         white_level = 1 if values.dtype.kind == "f" else 65535
     out = np.empty(values.shape, np.uint8)
     for rows in range(0, len(values), 256):
-        some = values[rows : rows + 256].astype(np.float32) * (255 / white_level)
-        out[rows : rows + 256] = np.nan_to_num(np.clip(some, 0, 255)).round()
+        with np.errstate(all="ignore"):  # floats of any size may stand in a file
+            some = values[rows : rows + 256].astype(np.float32) * (255 / white_level)
+            out[rows : rows + 256] = np.nan_to_num(np.clip(some, 0, 255)).round()
     return out
 
 
@@ -290,9 +293,9 @@ def white_level_of(source: Images) -> int | None:
     """Of files, wherever they are named; arrays have none."""
     if isinstance(source, str | os.PathLike):
         return find_white_level(find_images(Path(source)))
-    if isinstance(source, Tensor | np.ndarray):
+    if not isinstance(source, list | tuple):
         return None
-    return find_white_level(Path(p) for p in source if isinstance(p, str | os.PathLike))
+    return find_white_level([Path(p) for p in source if isinstance(p, str | os.PathLike)])
 
 
 def find_white_level(paths: Iterable[Path]) -> int | None:

@@ -158,7 +158,7 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
 
     def decision_function(self, images: Images) -> ScoreArray:
         """Anomaly scores (n,), larger = more anomalous."""
-        return self.score_images(images).scores.numpy()  # type: ignore[no-any-return]
+        return self.score_images(images).scores.numpy()
 
     def score_samples(self, images: Images) -> ScoreArray:
         """The same under scikit-learn's name; here too, larger = more anomalous."""

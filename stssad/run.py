@@ -179,8 +179,10 @@ class Run:
             file.truncate(0)
             file.write(str(os.getpid()))
             file.flush()
-            yield
-        path.unlink(missing_ok=True)
+            try:
+                yield
+            finally:
+                path.unlink(missing_ok=True)
 
     def fit(self, request: Request, inputs: Inputs, notify: Notify | None = None) -> STSSAD:
         """The fit itself, resumed from what a stopped one has kept; predictions and history."""

@@ -21,6 +21,7 @@ from .scoring.evidence import Evidence
 from .scoring.part import Part
 from .storage import (
     DamagedError,
+    WrongContentError,
     intact,
     json_digest,
     read_json,
@@ -151,12 +152,14 @@ def read_model(folder: Path, own: Own, device: str) -> SavedModel:
 def check_works(fitted: Fitted, device: str) -> None:
     """A model from a file scores a blank image, finitely, and has normal scores to compare with."""
     blank = torch.zeros(1, 3, fitted.model.image_size, fitted.model.image_size)
-    scores = [fitted.model(blank.to(device)).scores, fitted.normal_scores]
+    try:
+        scores = [fitted.model(blank.to(device)).scores, fitted.normal_scores]
+    except ValueError as error:  # of a part that lacks what a fit gives it
+        raise WrongContentError(error) from None
     scores += [] if fitted.pool_scores is None else [fitted.pool_scores]
-    assert all(x.ndim == 1 and bool(torch.isfinite(x).all()) for x in scores), (
-        "scores aren't finite"
-    )
-    assert len(fitted.normal_scores) > 0, "there are no scores of normal images"
+    finite = all(x.ndim == 1 and bool(torch.isfinite(x).all()) for x in scores)
+    require(finite, "its scores aren't finite")
+    require(len(fitted.normal_scores) > 0, "there are no scores of normal images")
 
 
 def check_encoder_size(description: Content, weights: Mapping[str, Tensor]) -> None:
@@ -175,6 +178,8 @@ def rebuilt_model(
 ) -> SavedModel:
     size = content["image_size"]
     require(type(size) is int and 0 < size <= MOST_PIXELS, f"image_size {size!r}")
+    rates = (content["false_alarms"], content["set_false_alarms"])
+    require(all(type(rate) is float and 0 < rate < 1 for rate in rates), "false alarm rates")
     method: Method = METHODS[content["method"]]
     if own.encoder is None:
         check_encoder_size(content["encoder"], without_prefix("encoder", tensors))

@@ -151,8 +151,9 @@ def write_tensors(
 
     # A copy of each: safetensors refuses tensors that share memory, as a best state may.
     plain = {name: canonical(t.cpu()) for name, t in tensors.items()}
-    words = {"json": json.dumps(dict(metadata or {}))}
-    words["sha256"] = tensors_digest(plain, words["json"])
+    text = json.dumps(dict(metadata or {}))
+    kept = {"sha256": tensors_digest(plain, text), "metadata": text}
+    words = {"stssad": json.dumps(kept)}  # one entry: several come in an order of chance
     with temporary(path) as other, open(other, "wb") as file:
         file.write(save(plain, words))
         file.flush()
@@ -181,9 +182,10 @@ def read_tensors_and_metadata(
     with intact(path, advice):
         with safe_open(path, "pt") as file:
             tensors = {name: canonical(file.get_tensor(name)) for name in file.keys()}
-            words = file.metadata() or {}
-        require(words["sha256"] == tensors_digest(tensors, words["json"]), "its checksum differs")
-        return tensors, json.loads(words["json"])
+            kept = json.loads((file.metadata() or {})["stssad"])
+        same = kept["sha256"] == tensors_digest(tensors, kept["metadata"])
+        require(same, "its checksum differs")
+        return tensors, json.loads(kept["metadata"])
 
 
 def on_device(tensors: Mapping[str, Tensor], device: str | torch.device) -> dict[str, Tensor]:

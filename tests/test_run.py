@@ -14,42 +14,16 @@ import pytest
 import torch
 from command import run
 from PIL import Image
+from small_run import TINY, assert_one_sentence, fit, make_folders, save_crops
 
 from stssad import STSSAD, Run
 from stssad.storage import read_tensors
-from stssad.testbeds.synthetic import texture_crops
 
 COMMAND = str(Path(sys.executable).with_name("stssad"))
-# Small enough for a test: two iterations of a tiny network, four restarts.
-TINY = (
-    "--method paper --image-size 32 --width 4 --batch-size 8 --warm-start-epochs 2 "
-    "--max-iterations 2 --val-train-samples 12 --val-augmented-samples 6 --smoothing 2"
-).split()
 FILES = {
     "environment.json", "history.csv", "model.json", "model.safetensors", "report.html",
     "report.safetensors", "scores.csv",
 }  # fmt: skip
-
-
-def fit(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
-    return run(
-        "fit", "--normal", folder / "good", "--unlabeled", folder / "pool", "--out", folder / "run",
-        "--jobs", 1, *TINY, *words,
-    )  # fmt: skip
-
-
-def save_crops(folder: Path, n: int, seed: int) -> None:
-    folder.mkdir(parents=True)
-    crops = texture_crops("grass", n, 40, torch.Generator().manual_seed(seed))
-    for i, crop in enumerate(crops):
-        pixels = (crop.permute(1, 2, 0) * 255).to(torch.uint8).numpy()
-        Image.fromarray(pixels).save(folder / f"{i:02d}.png")
-
-
-def make_folders(folder: Path) -> Path:
-    save_crops(folder / "good", 30, seed=0)
-    save_crops(folder / "pool", 16, seed=1)
-    return folder
 
 
 @pytest.fixture()
@@ -64,13 +38,6 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = fit(folder)
     assert done.returncode == 0, done.stderr
     return folder
-
-
-def assert_one_sentence(done: subprocess.CompletedProcess[str], words: str) -> None:
-    """Exit code 2, and one line that says what is wrong, without a traceback."""
-    assert done.returncode == 2, done.stderr
-    (line,) = done.stderr.strip().splitlines()
-    assert line.startswith("stssad: ") and words in line, line
 
 
 def test_fit_writes_the_run(fitted: Path) -> None:
