@@ -201,6 +201,8 @@ def tried(path: Path, reading: Reading) -> npt.NDArray[np.uint8] | UnreadableErr
     try:
         return read_image(path, reading)
     except UnreadableError as error:
+        # Only its words: tracebacks hold on to what was decoded so far.
+        error.__traceback__ = error.__context__ = None
         return error
 
 

@@ -61,8 +61,10 @@ def score_files(
         good = [(path, x) for path, x in found if not isinstance(x, UnreadableError)]
         if not good:
             return [], None, errors
-        images = torch.from_numpy(np.stack([x for _, x in good])).permute(0, 3, 1, 2).contiguous()
-        return [path for path, _ in good], model.model_(images), errors
+        # Unreadable ones leave gaps: batches of every length would fill the engine's caches.
+        pixels = np.stack([x for _, x in good] + [np.zeros_like(good[0][1])] * len(errors))
+        images = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
+        return [path for path, _ in good], model.model_(images).first(len(good)), errors
 
     for kept, found, errors in each(chunks(paths, chunk_size(model.image_size_)), work):
         for error in errors:

@@ -24,6 +24,11 @@ class Scores:
     parts: list[Tensor]
     maps: Tensor | None = None
 
+    def first(self, n: int) -> "Scores":
+        """Of the first n images."""
+        maps = None if self.maps is None else self.maps[:n]
+        return Scores(self.scores[:n], [part[:n] for part in self.parts], maps)
+
 
 class Likelihood(nn.Module):
     """The paper's score: the negative log-likelihood of the image's embedding."""
