@@ -1,6 +1,6 @@
 """The benchmark's settings by preset and testbed.
 
-`cpu` has one set for each kind of testbed: minutes of one core for the four restarts of a cell.
+`cpu` has one set for each augmentation: minutes of one core for the four restarts of a cell.
 What differs from the paper's settings, and what it brings, stands in docs/results.md.
 """
 
@@ -41,26 +41,9 @@ def cpu_svhn(**changes: Any) -> Settings:
     return replace(settings, **changes)
 
 
-def cpu_mvtec(**changes: Any) -> Settings:
-    """64 px: `quick` with noise around `a`, the last state, and training at the learned `a`, as on
-    SVHN; nothing is held out. More augmented images in L_val, since a third of these pools is
-    anomalous and not a half (docs/paper-map.md, "The pull to the identity"). Settled on bottle and
-    hazelnut, not on tile."""
-    settings = Settings.quick(
-        holdout_share=0.0,
-        val_augmented_samples=64,
-        patience=60,
-        a_noise=0.5,
-        end_state="last",
-        final_updates=100,
-        theta_decay=0.3,
-    )
-    return replace(settings, **changes)
-
-
-def cpu_demonstrative(**changes: Any) -> Settings:
-    """32 px: planted patches are larger than real defects. Otherwise `quick`, with steps so much
-    larger that `a` can go as far; nothing is held out."""
+def cpu_cutdiff(**changes: Any) -> Settings:
+    """MVTec AD and planted patches: 32 px. Otherwise `quick`, with steps so much larger that `a`
+    can go as far; nothing is held out."""
     usual = {"image_size": 32, "holdout_share": 0.0, "max_iterations": 40, "a_step_size": 0.375}
     return Settings.quick(**{**usual, **changes})
 
@@ -78,8 +61,7 @@ def preset_settings(testbed: str, preset: str, **changes: Any) -> AnySettings:
     if testbed == "svhn":
         presets = {"cpu": cpu_svhn, "paper": Settings.paper_svhn}
     else:
-        cpu = cpu_demonstrative if is_demonstrative(testbed) else cpu_mvtec
-        presets = {"cpu": cpu, "paper": Settings.paper_mvtec}
+        presets = {"cpu": cpu_cutdiff, "paper": Settings.paper_mvtec}
     presets["imagenet"] = PretrainedSettings
     known = {f.name for f in fields(PretrainedSettings if preset == "imagenet" else Settings)}
     if unknown := changes.keys() - known:
