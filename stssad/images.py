@@ -11,6 +11,7 @@ import stat
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,31 +53,56 @@ class MissingError(UnreadableError, FileNotFoundError):
         return f"no such image: {str(self.path)!r}; check the path"
 
 
-def as_images(source: Images, reading: Reading, what: str, strict: bool = True) -> Tensor:
+def as_images(
+    source: Images, reading: Reading, what: str, unreadable: list[str] | None = None
+) -> Tensor:
     """Images from wherever they come, checked; `what` names them in errors.
 
-    Unless strict, files that can't be read are left out with a warning.
+    Files that can't be read are left out with a warning each, and named in `unreadable`; without
+    such a list the first one is an error.
     """
     if isinstance(source, str | os.PathLike):
-        return from_files(find_images(Path(source)), reading, strict)
+        return from_files(find_images(Path(source)), reading, unreadable)
     if isinstance(source, Tensor | np.ndarray):
         return checked(channels_first(as_tensor(source), what), what)
     if not isinstance(source, Iterable):
         as_tensor(source)  # names what it is
     sources = list(source)
     if sources and all(isinstance(item, str | os.PathLike) for item in sources):
-        return from_files([Path(str(item)) for item in sources], reading, strict)
+        return from_files([Path(str(item)) for item in sources], reading, unreadable)
     return checked(channels_first(stacked([as_tensor(item) for item in sources], what), what), what)
 
 
-def from_files(paths: Sequence[Path], reading: Reading, strict: bool) -> Tensor:
-    """Images of files; unless strict, a warning names each that can't be read."""
-    unreadable: list[UnreadableError] = []
+@dataclass(frozen=True)
+class FitImages:
+    """What a fit is given, as it was read."""
+
+    train: Tensor
+    pool: Tensor | None
+    white_level: int | None
+    unreadable: list[str]
+
+
+def images_for_fit(train: Images, unlabeled: Images | None, reading: Reading) -> FitImages:
+    """Normal images and a pool, if there is one; deep grey as the normal images have it."""
+    if reading.white_level is None:
+        reading = replace(reading, white_level=white_level_of(train))
+    unreadable: list[str] = []
+    images = as_images(train, reading, "train", unreadable)
+    pool = None if unlabeled is None else as_images(unlabeled, reading, "unlabeled", unreadable)
+    return FitImages(images, pool, reading.white_level, unreadable)
+
+
+def from_files(paths: Sequence[Path], reading: Reading, unreadable: list[str] | None) -> Tensor:
+    """Images of files; those that can't be read as `as_images` has it."""
+    errors: list[UnreadableError] = []
     try:
-        return read_images(paths, reading, None if strict else unreadable.append)[0]
+        return read_images(paths, reading, None if unreadable is None else errors.append)[0]
     finally:
-        for error in unreadable:
+        for error in errors:
             warnings.warn(str(error), stacklevel=4)
+            assert unreadable is not None
+            unreadable.append(str(error.path))
 
 
 def as_tensor(source: object) -> Tensor:

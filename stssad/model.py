@@ -12,7 +12,8 @@ from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
 from .augment import Augmentation
-from .images import Images, as_images, white_level_of
+from .images import Images, as_images, images_for_fit
+from .methods.advice import about_unreadable
 from .methods.defaults import resolve
 from .methods.problem import Choices, Fitted, Problem, check_counts
 from .registry import METHODS
@@ -98,17 +99,16 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
         method, choices = resolve(
             self.method, self.augmentation, self.encoder, self.settings, self.val_loss, self.parts
         )
-        choices = choices.with_white_level(lambda: white_level_of(train))
-        reading, pool = choices.settings.reading, None
-        images = as_images(train, reading, "train", strict=False)
-        if unlabeled is not None:
-            pool = as_images(unlabeled, reading, "unlabeled", strict=False)
-        check_counts(images, pool)
+        given = images_for_fit(train, unlabeled, choices.settings.reading)
+        choices = choices.with_white_level(given.white_level)
+        check_counts(given.train, given.pool)
         problem = Problem(
-            images, pool, choices, self.seed, self.jobs, self.device, progress,
+            given.train, given.pool, choices, self.seed, self.jobs, self.device, progress,
             Path(checkpoints) if checkpoints else None, Path(warm_starts) if warm_starts else None,
         )  # fmt: skip
-        self._take(choices, method.fit(problem), self.false_alarms)
+        fitted = method.fit(problem)
+        fitted.warnings.extend(about_unreadable(given.unreadable))
+        self._take(choices, fitted, self.false_alarms)
         return self
 
     def _take(self, choices: Choices, fitted: Fitted, false_alarms: float) -> None:

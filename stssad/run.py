@@ -52,8 +52,9 @@ class Request:
 
     def take_white_level(self, normal: list[Path]) -> None:
         """What the normal images say, unless the user has said it."""
-        self.choices = self.choices.with_white_level(lambda: find_white_level(normal))
-        self.estimator.settings = self.choices.settings
+        if self.choices.settings.white_level is None:
+            self.choices = self.choices.with_white_level(find_white_level(normal))
+            self.estimator.settings = self.choices.settings
 
     def content(self) -> dict[str, Any]:
         """What the result depends on, for environment.json."""

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -395,6 +396,65 @@ def test_a_run_is_resumed_by_one_process_at_a_time(tmp_path: Path) -> None:
     process.kill()
     process.communicate()
     assert_one_sentence(other, f"process {process.pid} is working on the run")
+
+
+def test_sigterm_ends_the_workers_too(tmp_path: Path) -> None:
+    process = begin(make_folders(tmp_path / "one"), "--jobs", "2")
+    children = descendants(process.pid)
+    assert len(children) >= 2
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+    deadline = time.monotonic() + 30
+    while alive := [pid for pid in children if is_running(pid)]:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.1)
+
+
+def descendants(pid: int) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            child, parent = (
+                int(path.parent.name),
+                int(path.read_text().rsplit(")", 1)[1].split()[1]),
+            )
+        except (OSError, IndexError):  # gone meanwhile
+            continue
+        if parent == pid:
+            found += [child, *descendants(child)]
+    return found
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_run_whose_folder_is_removed_is_one_sentence(tmp_path: Path) -> None:
+    folder = make_folders(tmp_path / "one")
+    process = begin(folder)
+    shutil.rmtree(folder / "run")
+    _, error = process.communicate(timeout=100)
+    assert process.returncode == 2 and "Traceback" not in error, error
+    assert len(error.strip().splitlines()) == 1, error
+
+
+def test_a_model_keeps_the_names_of_files_that_could_not_be_read(
+    fitted: Path, tmp_path: Path
+) -> None:
+    folder = make_folders(tmp_path / "one")
+    for k in range(9):
+        (folder / "good" / f"broken{k}.png").write_bytes(b"no image")
+    settings = PretrainedSettings(image_size=64, max_iterations=1, val_augmented_samples=2)
+    with pytest.warns(UserWarning) as told:
+        model = STSSAD(settings=settings).fit(folder / "good")
+    assert sum("broken" in str(w.message) for w in told) == 9
+    model.save(tmp_path / "model")
+    (kept,) = [w for w in STSSAD.load(tmp_path / "model").warnings_ if "left out" in w]
+    assert all(f"broken{k}.png" in kept for k in range(9))
 
 
 # --- Python ----------------------------------------------------------------------------------

@@ -174,7 +174,7 @@ def test_python_warns_of_unreadable_files_when_fitting_and_refuses_them_when_sco
     save(tmp_path / "1.png")
     (tmp_path / "2.png").touch()
     with pytest.warns(UserWarning, match="2.png': it is empty, or not an image"):
-        assert len(as_images(tmp_path, Reading(8), "train", strict=False)) == 1
+        assert len(as_images(tmp_path, Reading(8), "train", [])) == 1
     with pytest.raises(ValueError, match=r"2\.png"):
         as_images(tmp_path, Reading(8), "images")
 
@@ -194,7 +194,7 @@ def test_every_unreadable_file_is_named_and_other_warnings_survive(tmp_path: Pat
     for i in range(24):
         (tmp_path / f"bad{i}.png").write_bytes(b"x" * i)
     with pytest.warns(UserWarning) as caught:
-        as_images(tmp_path, Reading(8), "train", strict=False)
+        as_images(tmp_path, Reading(8), "train", [])
         warnings.warn("mine", stacklevel=1)
     texts = [str(w.message) for w in caught]
     assert sum("cannot read" in text for text in texts) == 24 and "mine" in texts

@@ -34,6 +34,14 @@ def about_counts(n_pool: int | None, normal_scores: Tensor) -> list[str]:
     return words
 
 
+def about_unreadable(paths: list[str]) -> list[str]:
+    """Names every file that a fit has left out."""
+    if not paths:
+        return []
+    names = ", ".join(map(repr, paths))
+    return [f"{len(paths)} file(s) could not be read and were left out: {names}."]
+
+
 def about_restarts(candidates: list[PaperCandidate], chosen: int) -> list[str]:
     """Warnings about the paper's restarts, the gravest first."""
     return [*_about_learning(candidates), *_about_agreement(candidates, chosen)]

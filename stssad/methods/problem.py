@@ -1,6 +1,6 @@
 """What every method is given, and what it gives back."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -30,11 +30,9 @@ class Choices:
     val_loss: ValLoss
     parts: list[Part] | None  # None where the method has none to choose
 
-    def with_white_level(self, found: Callable[[], int | None]) -> "Choices":
-        """What the normal images say of deep grey, unless the user has said it."""
-        if self.settings.white_level is not None:
-            return self
-        return replace(self, settings=replace(self.settings, white_level=found()))
+    def with_white_level(self, level: int | None) -> "Choices":
+        """As deep grey was read."""
+        return replace(self, settings=replace(self.settings, white_level=level))
 
 
 @dataclass(frozen=True)
