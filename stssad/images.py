@@ -246,7 +246,7 @@ def read_image(path: Path, reading: Reading) -> npt.NDArray[np.uint8]:
                 image.draft("RGB", (2 * m, 2 * m))  # decodes large JPEGs at a smaller scale
             upright = ImageOps.exif_transpose(image)
             coloured = in_colour(upright, reading.white_level)
-            return np.asarray(squared(coloured, m, reading.aspect))
+            return np.asarray(squared(coloured, m, reading.aspect).convert("RGB"))
     except FileNotFoundError:
         raise MissingError(path, "there is no such file") from None
     except UnreadableError:
@@ -288,7 +288,10 @@ def reason(error: Exception) -> str:
 
 
 def in_colour(image: "Image", white_level: float | None = None) -> "Image":
-    """RGB from any mode: deep grey is scaled, the same for all; transparency is put on white."""
+    """RGB from any mode, but grey stays grey: a third of the memory, as long as it is large.
+
+    Deep grey is scaled, the same for all; transparency is put on white.
+    """
     from PIL import Image
 
     if is_deep(image):
@@ -297,7 +300,7 @@ def in_colour(image: "Image", white_level: float | None = None) -> "Image":
         transparent = image.convert("RGBA")
         white = Image.new("RGBA", image.size, "white")
         image = Image.alpha_composite(white, transparent)
-    return image.convert("RGB")
+    return image if image.mode == "L" else image.convert("RGB")
 
 
 def is_deep(image: "Image") -> bool:
