@@ -227,8 +227,8 @@ def notes(
         + (f", contamination {selection.contamination:g}" if selection.contamination else "")
         + f", {sizes_text(grid, selection.preset)}. Mean test AUROC over seeds; the best of the "
         "main methods in bold (ablations aside).",
-        "The row of means is over the tasks that all columns have, that of ranks over those that "
-        "all main methods have. p-values: one-sided Wilcoxon signed-rank test that ST-SSAD is "
+        "Rows of means and ranks are over the tasks that all main methods have. p-values: "
+        "one-sided Wilcoxon signed-rank test that ST-SSAD is "
         "better than the column, over task x seed pairs (not independent: seeds share images) "
         "and over task means, each over all seeds of a method. The deviation is between seeds, of "
         "the mean over tasks.",
@@ -265,7 +265,7 @@ def foot(grid: Grid, main: list[str], paper: PaperTable | None) -> list[list[Ent
     there = grid.present(grid.methods)
     ranked = grid.present(main)
     wins, ranks = grid.wins(ranked), grid.ranks(ranked)
-    everywhere = grid.common(there)
+    everywhere = grid.common(ranked)
 
     def row(name: str, values: Mapping[str, str]) -> list[Entry]:
         return [Entry(name), Entry(""), *(Entry(values.get(m, "")) for m in grid.methods)]
@@ -281,7 +281,8 @@ def foot(grid: Grid, main: list[str], paper: PaperTable | None) -> list[list[Ent
 
     def mean_row(words: str, tasks: Sequence[Task]) -> list[Entry]:
         return row(f"mean ({len(tasks)} {words}tasks)", {
-            m: number_text(average([grid.mean(t, m) for t in tasks])) for m in there
+            m: number_text(average([grid.mean(t, m) for t in tasks]))
+            for m in there if all((t, m) in grid.auc for t in tasks)
         })  # fmt: skip
 
     def p_row(words: str, tasks: Sequence[Task]) -> list[Entry]:
