@@ -203,6 +203,11 @@ def rebuilt_model(
         evidence=evidence and Evidence(**{**evidence, "tested": tuple(evidence["tested"])}),
         map_scale=content["map_scale"] and MapScale(**content["map_scale"]),
     )
+    if chosen is not None:
+        known = type(chosen) is int and 0 <= chosen < len(fitted.candidates)
+        require(known, f"it chose restart {chosen!r} of {len(fitted.candidates)}")
+        learned = method.learned(fitted.candidates[chosen], len(choices.augmentations))
+        require(all(isinstance(name, str) for name in learned), "what was learned has no names")
     plain = {name: content[name] for name in ("seed", "false_alarms", "set_false_alarms")}
     return SavedModel(
         content["method"], **plain, choices=choices, fitted=fitted, summary=content["summary"]
