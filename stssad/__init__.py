@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from .augment.stain import Stain as Stain
     from .augment.warp import Warp as Warp
     from .encoders.efficientnet_lite import EfficientNetLite0 as EfficientNetLite0
+    from .encoders.efficientnet_lite import EfficientNetLite1 as EfficientNetLite1
+    from .encoders.efficientnet_lite import EfficientNetLite2 as EfficientNetLite2
     from .encoders.encoder import Encoder as Encoder
     from .encoders.mlp import MLP as MLP
     from .encoders.resnet import ResNet18 as ResNet18

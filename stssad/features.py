@@ -1,4 +1,4 @@
-"""What an encoder makes of images: feature maps, and the embedding that belongs to them."""
+"""What an encoder makes of images: an embedding of each, and descriptors of its patches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,10 +10,10 @@ from .layout import canonical
 
 @dataclass(frozen=True)
 class Features:
-    """`maps`: (n, c, h, w) each, fine to coarse; `pooled`: embeddings (n, d)."""
+    """`pooled`: embeddings (n, d); `patches`: (n, c, h, w), None where the encoder has no maps."""
 
-    maps: list[Tensor]
     pooled: Tensor
+    patches: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.pooled)
@@ -21,12 +21,44 @@ class Features:
     @property
     def is_spatial(self) -> bool:
         """Whether they also tell what is where."""
-        return self.maps[0].shape[-1] > 1
+        return self.patches is not None
 
     def __getitem__(self, index: Tensor | slice) -> "Features":
         """Some images' features, copied: they compute as if they had just been encoded."""
-        return Features([canonical(m[index]) for m in self.maps], canonical(self.pooled[index]))
+        patches = None if self.patches is None else canonical(self.patches[index])
+        return Features(canonical(self.pooled[index]), patches)
 
     def chunks(self, size: int) -> Iterator["Features"]:
         for start in range(0, len(self), size):
             yield self[start : start + size]
+
+
+@dataclass(frozen=True)
+class NormalFeatures:
+    """Of normal images, and of some of them again in other light (`augment.light`).
+
+    `source` (k,): which of the images each relit one is a copy of.
+    """
+
+    features: Features
+    relit: Features
+    source: Tensor
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    @property
+    def pooled(self) -> Tensor:
+        return self.features.pooled
+
+    @property
+    def light_changes(self) -> Tensor:
+        """What other light does to the embeddings (k, d)."""
+        return self.relit.pooled - self.pooled[self.source]
+
+    def among(self, kept: Tensor) -> "NormalFeatures":
+        """Those of the images whose index (m,), in order, is given, with their relit copies."""
+        place = {int(k): place for place, k in enumerate(kept)}
+        copies = [c for c, k in enumerate(self.source.tolist()) if k in place]
+        sources = self.source.new_tensor([place[int(self.source[c])] for c in copies])
+        return NormalFeatures(self.features[kept], self.relit[sources.new_tensor(copies)], sources)

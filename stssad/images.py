@@ -35,6 +35,8 @@ SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"}
 FORMATS = ("PNG", "JPEG", "BMP", "TIFF", "WEBP")
 PILLOW = r"PIL\."  # modules whose warnings are silenced
 LOOK_AHEAD = 128  # images decoded before they are needed
+SIZED = 64  # files whose size is looked at, of many
+SIZE_STEP, LEAST_CHOSEN_SIZE = 32, 64  # of image sizes that are chosen by the files' own
 WHITE_LEVELS = (1, 255, 1023, 4095, 16383, 65535)  # of grey images with more than 8 bits
 
 
@@ -79,18 +81,59 @@ class FitImages:
 
     train: Tensor
     pool: Tensor | None
-    white_level: int | None
+    reading: Reading
+    file_side: int | None  # of the normal images' files, in pixels
     unreadable: list[str]
 
 
 def images_for_fit(train: Images, unlabeled: Images | None, reading: Reading) -> FitImages:
-    """Normal images and a pool, if there is one; deep grey as the normal images have it."""
-    if reading.white_level is None:
-        reading = replace(reading, white_level=white_level_of(train))
+    """Normal images and a pool, if there is one; size and deep grey as the normal images have."""
+    reading, side = settled(reading, files_among(train))
     unreadable: list[str] = []
     images = as_images(train, reading, "train", unreadable)
     pool = None if unlabeled is None else as_images(unlabeled, reading, "unlabeled", unreadable)
-    return FitImages(images, pool, reading.white_level, unreadable)
+    reading = replace(reading, image_size=images.shape[-1])
+    return FitImages(images, pool, reading, side, unreadable)
+
+
+def settled(reading: Reading, normal: Sequence[Path]) -> tuple[Reading, int | None]:
+    """What the files of normal images leave no doubt about, and their side in pixels; None: there
+    are no files."""
+    side = file_side(normal)
+    if reading.white_level is None and normal:
+        reading = replace(reading, white_level=find_white_level(normal))
+    if reading.may_shrink and side is not None:
+        own_size = SIZE_STEP * math.ceil(side / SIZE_STEP)
+        size = max(LEAST_CHOSEN_SIZE, min(reading.image_size, own_size))
+        reading = replace(reading, image_size=size)
+    return replace(reading, may_shrink=False), side
+
+
+def files_among(source: Images) -> list[Path]:
+    """The files that a source of images names, if it does."""
+    if isinstance(source, str | os.PathLike):
+        return find_images(Path(source))
+    if not isinstance(source, list | tuple):
+        return []
+    return [Path(p) for p in source if isinstance(p, str | os.PathLike)]
+
+
+def file_side(paths: Sequence[Path]) -> int | None:
+    """The shorter side of a usual one of these files, in pixels; None: none can be read."""
+    step = max(1, len(paths) // SIZED)
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        sides = [s for s in in_order(pool, shorter_side, paths[::step], 8) if s is not None]
+    return sorted(sides)[len(sides) // 2] if sides else None
+
+
+def shorter_side(path: Path) -> int | None:
+    try:
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            return None
+        silence_pillow()
+        return min(upright_size(path))
+    except Exception:  # named when it is read
+        return None
 
 
 def from_files(paths: Sequence[Path], reading: Reading, unreadable: list[str] | None) -> Tensor:
@@ -318,15 +361,6 @@ def as_bytes(values: npt.NDArray[np.generic], white_level: float | None) -> npt.
             some = values[rows : rows + 256].astype(np.float32) * (255 / white_level)
             out[rows : rows + 256] = np.nan_to_num(np.clip(some, 0, 255)).round()
     return out
-
-
-def white_level_of(source: Images) -> int | None:
-    """Of files, wherever they are named; arrays have none."""
-    if isinstance(source, str | os.PathLike):
-        return find_white_level(find_images(Path(source)))
-    if not isinstance(source, list | tuple):
-        return None
-    return find_white_level([Path(p) for p in source if isinstance(p, str | os.PathLike)])
 
 
 def find_white_level(paths: Iterable[Path]) -> int | None:

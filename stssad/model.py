@@ -13,14 +13,13 @@ from torch import nn
 
 from .augment import Augmentation
 from .images import Images, as_images, images_for_fit
-from .methods.advice import about_unreadable
+from .methods.advice import about_size, about_unreadable
 from .methods.defaults import resolve
 from .methods.problem import Choices, Fitted, Problem, check_counts
 from .registry import METHODS
 from .saved_model import Own, SavedModel, read_model, summary_of
 from .scoring.anomaly_map import upsampled
 from .scoring.calibration import Scores
-from .scoring.contamination import contamination
 from .scoring.part import Part
 from .scoring.threshold import p_values, threshold_for
 from .settings import AnySettings, Reading
@@ -58,7 +57,7 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
     contamination_: the estimated share of anomalies in the pool, with an interval; None without.
     learned_: the tuned augmentation in words; candidates_: every restart, with its trajectory,
         losses and score variance; chosen_: the number of the best; augmentation_: its type.
-    evidence_: whether the pool bears it out (pretrained method, with a pool).
+    evidence_: whether the pool bears it out; lesson_: what its outliers taught (pretrained).
     warnings_: what to know before one trusts it. image_size_: in pixels.
     model_: one `nn.Module` from images to scores and anomaly maps; map_scale_: the range of those.
     train_index_, held_out_index_: which normal images were fitted to, and which held out.
@@ -100,7 +99,7 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
             self.method, self.augmentation, self.encoder, self.settings, self.val_loss, self.parts
         )
         given = images_for_fit(train, unlabeled, choices.settings.reading)
-        choices = choices.with_white_level(given.white_level)
+        choices = choices.with_reading(given.reading)
         check_counts(given.train, given.pool)
         problem = Problem(
             given.train, given.pool, choices, self.seed, self.jobs, self.device, progress,
@@ -108,6 +107,7 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
         )  # fmt: skip
         fitted = method.fit(problem)
         fitted.warnings.extend(about_unreadable(given.unreadable))
+        fitted.warnings.extend(about_size(given.file_side, problem.image_size))
         self._take(choices, fitted, self.false_alarms)
         return self
 
@@ -116,8 +116,9 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
         self.choices_, self.fitted_ = choices, fitted
         self.model_, self.image_size_ = fitted.model, fitted.model.image_size
         self.candidates_, self.chosen_ = fitted.candidates, fitted.chosen
-        self.augmentation_, self.evidence_ = fitted.augmentation, fitted.evidence
-        self.map_scale_, self.warnings_ = fitted.map_scale, fitted.warnings
+        self.augmentation_, self.map_scale_ = fitted.augmentation, fitted.map_scale
+        self.evidence_, self.lesson_ = fitted.evidence, fitted.lesson
+        self.warnings_, self.contamination_ = fitted.warnings, fitted.contamination
         self.train_index_ = fitted.train_index.numpy()
         self.held_out_index_ = fitted.held_out_index.numpy()
         self.learned_: dict[str, Any] = {}
@@ -125,10 +126,9 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
             chosen, n_types = fitted.candidates[fitted.chosen], len(choices.augmentations)
             self.learned_ = METHODS[self.method].learned(chosen, n_types)
         self.normal_scores_: ScoreArray = fitted.normal_scores.numpy()
-        self.decision_scores_, self.contamination_ = self.normal_scores_, None
+        self.decision_scores_ = self.normal_scores_
         if fitted.pool_scores is not None:
             self.decision_scores_ = fitted.pool_scores.numpy()
-            self.contamination_ = contamination(self.decision_scores_, self.normal_scores_)
         self.set_threshold(false_alarms)
 
     def set_threshold(self, false_alarms: float) -> "STSSAD":
@@ -201,7 +201,7 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
     def save(self, folder: str | Path) -> None:
         """Write model.safetensors and model.json into the folder, which is made if need be."""
         check_is_fitted(self)
-        told = summary_of(self.fitted_, self.learned_, self.threshold_, self.contamination_)
+        told = summary_of(self.fitted_, self.learned_, self.threshold_)
         saved = SavedModel(
             self.method, self.seed, self.false_alarms, self.false_alarms_, self.choices_,
             self.fitted_, told,
@@ -244,6 +244,6 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
         params = changed_params(self)
         if not hasattr(self, "fitted_"):
             return f"STSSAD({params})"
-        n, flagged = len(self.decision_scores_), int(self.labels_.sum())
-        fitted = f"fitted to {len(self.train_index_)} images; {flagged} of {n} flagged"
+        flagged = f"{int(self.labels_.sum())} of {len(self.decision_scores_)} flagged"
+        fitted = f"fitted to {len(self.train_index_)} images; {flagged}"
         return f"STSSAD({params})  # {fitted}"

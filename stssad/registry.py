@@ -49,6 +49,8 @@ AUGMENTATIONS = Registry(
 ENCODERS = Registry(
     "encoder",
     EfficientNetLite0="encoders.efficientnet_lite",
+    EfficientNetLite1="encoders.efficientnet_lite",
+    EfficientNetLite2="encoders.efficientnet_lite",
     ResNet18="encoders.resnet",
     MLP="encoders.mlp",
 )

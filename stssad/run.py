@@ -22,7 +22,8 @@ from typing import Any, TextIO
 
 from torch import Tensor
 
-from .images import UnreadableError, duplicates, find_images, find_white_level, read_images
+from .images import UnreadableError, duplicates, find_images, read_images, settled
+from .methods.advice import about_size
 from .methods.defaults import resolve
 from .methods.problem import Choices, check_counts
 from .model import STSSAD
@@ -50,11 +51,12 @@ class Request:
         e = self.estimator
         return resolve(e.method, e.augmentation, e.encoder, e.settings, e.val_loss, e.parts)[1]
 
-    def take_white_level(self, normal: list[Path]) -> None:
-        """What the normal images say, unless the user has said it."""
-        if self.choices.settings.white_level is None:
-            self.choices = self.choices.with_white_level(find_white_level(normal))
-            self.estimator.settings = self.choices.settings
+    def settle(self, normal: list[Path]) -> int | None:
+        """What the normal images say of size and deep grey, unless the user has; their side."""
+        reading, side = settled(self.choices.settings.reading, normal)
+        self.choices = self.choices.with_reading(reading)
+        self.estimator.settings = self.choices.settings
+        return side
 
     def content(self) -> dict[str, Any]:
         """What the result depends on, for environment.json."""
@@ -80,6 +82,7 @@ class Inputs:
     pool: Tensor
     pool_paths: list[Path]
     unreadable: list[UnreadableError] = field(default_factory=list)
+    file_side: int | None = None  # of the normal images' files, in pixels
 
 
 class Run:
@@ -190,6 +193,7 @@ class Run:
         began = time.time()
         model = request.estimator
         model.fit(inputs.train, inputs.pool, notify, self.folder / "checkpoints")
+        model.warnings_.extend(about_size(inputs.file_side, model.image_size_))
         with replacing(self.folder / "scores.csv", "surrogateescape") as file:
             rows = predictions(model, inputs.pool_paths, model.decision_scores_)
             write_predictions(rows, file, "csv")
@@ -226,7 +230,7 @@ def check_same(before: dict[str, Any], now: dict[str, Any], folder: Path) -> Non
     """A run is resumed only as it began."""
     before, now = flat(before), flat(now)
     for name, value in now.items():
-        if name == "white_level" and value is None:  # not looked for yet
+        if name in ("white_level", "image_size") and value is None:  # not looked for yet
             continue
         if before.get(name) != value:
             raise ValueError(
@@ -268,12 +272,12 @@ def read_inputs(request: Request, warn: Callable[[UnreadableError], None]) -> In
         unreadable.append(error)
         warn(error)
 
-    request.take_white_level(normal)
+    side = request.settle(normal)
     handler, reading = None if request.strict else on_unreadable, request.choices.settings.reading
     train, train_paths = read_images(normal, reading, handler)
     unlabeled, pool_paths = read_images(pool, reading, handler)
     check_counts(train, unlabeled)
-    return Inputs(train, train_paths, unlabeled, pool_paths, unreadable)
+    return Inputs(train, train_paths, unlabeled, pool_paths, unreadable, side)
 
 
 def write_history(path: Path, candidates: list[Any]) -> None:

@@ -18,6 +18,7 @@ from .registry import AUGMENTATIONS, ENCODERS, METHODS, PARTS, VAL_LOSSES, Regis
 from .scoring.anomaly_map import MapScale
 from .scoring.contamination import Contamination
 from .scoring.evidence import Evidence
+from .scoring.lesson import Lesson
 from .scoring.part import Part
 from .storage import (
     DamagedError,
@@ -35,7 +36,7 @@ from .storage import (
 from .tuning.val_loss import ValLoss
 from .version import __version__
 
-FORMAT = 3
+FORMAT = 4
 ADVICE = "fit it again (a run's command is in its environment.json)"
 MOST_PIXELS = 4096  # the side of an image that a model may ask for
 Content = dict[str, Any]
@@ -104,6 +105,8 @@ def content_of(saved: SavedModel) -> Content:
         },
         "image_size": fitted.model.image_size,
         "evidence": fitted.evidence and asdict(fitted.evidence),
+        "lesson": fitted.lesson and asdict(fitted.lesson),
+        "contamination": fitted.contamination and asdict(fitted.contamination),
         "map_scale": fitted.map_scale and asdict(fitted.map_scale),
         "warnings": fitted.warnings,
         "chosen": fitted.chosen,
@@ -112,9 +115,7 @@ def content_of(saved: SavedModel) -> Content:
     }
 
 
-def summary_of(
-    fitted: Fitted, learned: Content, threshold: float, contamination: Contamination | None
-) -> Content:
+def summary_of(fitted: Fitted, learned: Content, threshold: float) -> Content:
     """What the report and the terminal tell of a model, without building it."""
     augmentation, floor = fitted.augmentation, float(fitted.model.scorer.floor)  # type: ignore[arg-type]
     noun = getattr(augmentation, "noun", type(augmentation).__name__)
@@ -123,7 +124,6 @@ def summary_of(
         "noun": "" if augmentation is None else noun,
         "threshold": threshold,
         "floor": floor if math.isfinite(floor) else None,
-        "contamination": contamination and asdict(contamination),
     }
 
 
@@ -201,6 +201,8 @@ def rebuilt_model(
         augmentation=None if chosen is None else per_restart[chosen],
         warnings=content["warnings"],
         evidence=evidence and Evidence(**{**evidence, "tested": tuple(evidence["tested"])}),
+        lesson=content["lesson"] and Lesson(**content["lesson"]),
+        contamination=content["contamination"] and Contamination(**content["contamination"]),
         map_scale=content["map_scale"] and MapScale(**content["map_scale"]),
     )
     if chosen is not None:

@@ -20,6 +20,7 @@ class Reading:
     image_size: int
     aspect: Aspect = "stretch"
     white_level: int | None = None  # of grey images with more than 8 bits
+    may_shrink: bool = False  # a fit takes a smaller size where the files are smaller
 
 
 def setting(default: Any, words: str, may_be_zero: bool = False) -> Any:
@@ -28,8 +29,9 @@ def setting(default: Any, words: str, may_be_zero: bool = False) -> Any:
 
 
 # Beyond these nothing runs, or not for long.
-MOST = {"image_size": 4096, "threads": 256, "width": 1024}
+MOST = {"image_size": 4096, "tuning_size": 4096, "threads": 256, "width": 1024}
 LEAST_IMAGE_SIZE = 8
+USUAL_SIZE = 256  # of the pretrained method's images, if the files are as large
 
 
 def check_type(name: str, kind: Any, value: Any) -> None:
@@ -63,7 +65,7 @@ def check(settings: "Settings | PretrainedSettings") -> None:
             raise ValueError(f"{name_of_class}.{f.name} must be positive, got {value}")
         if value > (most := MOST.get(f.name, math.inf)):
             raise ValueError(f"{name_of_class}.{f.name} must be at most {most}, got {value}")
-    if settings.image_size < LEAST_IMAGE_SIZE:
+    if settings.image_size is not None and settings.image_size < LEAST_IMAGE_SIZE:
         raise ValueError(
             f"{name_of_class}.image_size must be at least {LEAST_IMAGE_SIZE}, got "
             f"{settings.image_size}: smaller images show nothing"
@@ -81,6 +83,11 @@ def check(settings: "Settings | PretrainedSettings") -> None:
 
 
 IMAGE_SIZE = "Image size in pixels; images read from files are resized to it."
+PRETRAINED_IMAGE_SIZE = (
+    "Image size in pixels; images read from files are resized to it. If not given: 256, or less "
+    "where the files are smaller; 256 in the paper's preset."
+)
+TUNING_SIZE = "Image size at which the augmentation is tuned, where images are larger."
 WHITE_LEVEL = (
     "Value that is white in grey images of more than 8 bits; found from the normal images if not "
     "given."
@@ -105,7 +112,8 @@ class PretrainedSettings:
     Variants by `dataclasses.replace`. Nothing is held out: normal scores are cross-fitted.
     """
 
-    image_size: int = setting(128, IMAGE_SIZE)
+    image_size: int | None = setting(None, PRETRAINED_IMAGE_SIZE)
+    tuning_size: int = setting(128, TUNING_SIZE)
     aspect: Aspect = setting("stretch", ASPECT)
     white_level: int | None = setting(None, WHITE_LEVEL)
     holdout_share: float = setting(0.0, HOLDOUT_SHARE, may_be_zero=True)
@@ -125,7 +133,8 @@ class PretrainedSettings:
     @property
     def reading(self) -> Reading:
         """How image files are read."""
-        return Reading(self.image_size, self.aspect, self.white_level)
+        size = self.image_size or USUAL_SIZE
+        return Reading(size, self.aspect, self.white_level, may_shrink=self.image_size is None)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from .registry import METHODS
 from .saved_model import ADVICE, read_content
 from .scoring.contamination import Contamination
 from .scoring.evidence import Evidence
+from .scoring.lesson import Lesson
 from .scoring.threshold import ScoreArray, p_values
 from .storage import intact, read_tensors
 
@@ -28,6 +29,7 @@ class Summary:
     candidates: list[Any]
     chosen: int | None
     evidence: Evidence | None
+    lesson: Lesson | None
     threshold: float
     false_alarms: float
     floor: float  # the least score there can be
@@ -68,7 +70,8 @@ def summary_from(content: dict[str, Any], arrays: dict[str, Any]) -> Summary:
         threshold=words["threshold"],
         false_alarms=content["set_false_alarms"],
         floor=-np.inf if words["floor"] is None else words["floor"],
-        contamination=words["contamination"] and Contamination(**words["contamination"]),
+        lesson=content["lesson"] and Lesson(**content["lesson"]),
+        contamination=content["contamination"] and Contamination(**content["contamination"]),
         warnings=content["warnings"],
         normal_scores=arrays["normal_scores"],
         pool_scores=arrays.get("pool_scores", np.empty(0)),

@@ -14,11 +14,11 @@ from stssad.baselines.deep_svdd import DeepSVDD
 from stssad.baselines.random_augmentation import RandomAugmentation
 from stssad.baselines.random_search import RandomSearch
 from stssad.bench.methods import METHODS, PRETRAINED, Estimator, Surroundings, method, methods_of
-from stssad.testbeds.presets import cpu_cutdiff
+from stssad.testbeds.presets import cpu_planted
 from stssad.testbeds.synthetic import planted_patch, texture_crops
 from stssad.testbeds.task import Task
 
-SETTINGS = cpu_cutdiff(width=8, warm_start_epochs=8, max_iterations=4, smoothing=2)
+SETTINGS = cpu_planted(width=8, warm_start_epochs=8, max_iterations=4, smoothing=2)
 
 
 @pytest.fixture(scope="module")

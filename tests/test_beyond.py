@@ -13,36 +13,42 @@ from torch import nn
 
 from stssad.bench.beyond import TABLES, filled
 from stssad.bench.cell import Cell, Line
-from stssad.bench.pixels import masked_images, pixel_auc
+from stssad.bench.pixels import aupro, masked_images, pixel_auc
 from stssad.bench.runner import units
 from stssad.heatmaps import HeatmapWriter, coloured, overlaid
 from stssad.scoring.anomaly_map import MapScale
 from stssad.settings import Reading
 
 
-def line(task: str, method: str, seed: int, auc: float, protocol: str = "inductive") -> Line:
-    cell = Cell("tile", task, method, seed, protocol, "imagenet", 0.1)
+def line(
+    task: str, method: str, seed: int, auc: float, changes: dict[str, int] | None = None
+) -> Line:
+    cell = Cell("tile", task, method, seed, "inductive", "imagenet", 0.1, changes or {})
     return Line(cell, auc, 1.0, {}, "0", 1, 1, 1)
 
 
-def ours(task: str, seed: int, auc: float, protocol: str = "inductive") -> Line:
-    """Two starts: J prefers the first, L_val and the variance the second, which is better."""
-    starts = [
-        {"J": 0.5, "mean_distance": 1.2, "variance": 3.0, "learned": {}},
-        {"J": 0.4, "mean_distance": 1.1, "variance": 9.0, "learned": {}},
-    ]
-    details = {"J": 0.5, "z": 4.0, "weight": 7.0, "auc plain": 0.8, "auc image": 0.9,
-               "auc patches": 0.7, "auc start 1": 0.9, "auc start 2": 0.95}  # fmt: skip
-    made = line(task, "ST-SSAD+", seed, auc, protocol)
-    return replace(made, learned={"type": "Scratch"}, starts=starts, details=details)
+def ours(task: str, seed: int, auc: float) -> Line:
+    details = {"J": 0.5, "p": 0.001 + seed, "auc untuned": 0.8}
+    return replace(line(task, "ST-SSAD+", seed, auc), learned={"type": "Scratch"}, details=details)
 
 
 LINES = [
-    *(line(task, m, s, auc) for task in ("oil", "crack") for s in (0, 1)
-      for m, auc in (("Frozen", 0.9), ("PatchCore", 0.95))),
+    *(line(task, m, s, auc, changes) for task in ("oil", "crack") for s in (0, 1)
+      for m, auc, changes in (("Frozen", 0.9, {}), ("Frozen", 0.7, {"image_size": 128}),
+                              ("PatchCore", 0.95, {}), ("PatchCore", 0.75, {"image_size": 128}))),
     ours("oil", 0, 0.98), ours("oil", 1, 1.0), ours("crack", 0, 0.88), ours("crack", 1, 0.9),
-    ours("oil", 0, 0.7, "transductive"),
 ]  # fmt: skip
+
+
+def asked(task: str, seed: int, auc: float, share: float = 0.1, **changes: object) -> Line:
+    """Of the robustness testbed."""
+    cell = Cell("robustness", task, "ST-SSAD+", seed, "inductive", "imagenet", share, changes)
+    details = {
+        "auc untuned": auc - 0.1, "flagged 1 %": 0.01, "flagged 5 %": 0.04, "found 1 %": 0.5,
+        "outliers": 6, "contamination low": 0.05, "contamination high": 0.2, "anomalous": share,
+        "looks clean": 0.0, "encoding ms": 15.0,
+    }  # fmt: skip
+    return Line(cell, auc, 0, {}, "0", 1, 60, 1, details=details)
 
 
 def rows_of(name: str, lines: list[Line]) -> list[list[str]]:
@@ -52,35 +58,65 @@ def rows_of(name: str, lines: list[Line]) -> list[list[str]]:
     ]
 
 
-def test_main_table_puts_all_three_side_by_side() -> None:
+def test_main_table_puts_all_of_them_side_by_side() -> None:
     rows = rows_of("main", LINES)
-    assert [row[0] for row in rows] == ["tile/oil", "tile/crack", "**mean**"]
-    assert rows[0][1:6] == ["0.9000", "0.9500", "0.9900", "0.9000", "0.7000"]
-    assert rows[0][6:] == ["Scratch 2", "0.50", "4.0", "2"]
-    assert rows[2][3] == "**0.9400**"
+    assert [row[0] for row in rows] == ["tile/crack", "tile/oil", "**mean of 2, without screw**"]
+    assert rows[1][1:7] == ["0.7000", "0.9000", "0.7500", "0.9500", "0.8000", "0.9900"]
+    assert rows[1][7:] == ["Scratch 2", "0.50", "0.001 to 1", "2"]
+    assert rows[2][6] == "**0.9400**"
+    assert rows_of("short", LINES)[0][1:] == ["0.7000", "0.9000", "0.7500", "0.9500", "0.9400"]
+    assert rows_of("main", LINES[:-1])[0][0] == "tile/oil"  # only what all have with equal seeds
 
 
-def test_criteria_choose_as_they_say() -> None:
-    row = rows_of("criteria", LINES)[0]
-    assert row == [
-        "10 %", "inductive", "0.8000", "0.9000", "0.9500", "0.9500", "0.9000", "0.9500", "4 of 4",
+def test_light_is_compared_with_the_normal_images_own_and_screw_is_apart() -> None:
+    lines = [
+        asked("tile/oil", 0, 0.9), asked("tile/oil", 1, 1.0), asked("screw/any", 0, 0.1),
+        asked("tile/oil", 0, 0.8, light="20 % darker"), asked("tile/all kinds", 0, 0.99),
     ]  # fmt: skip
-
-
-def test_final_table_names_the_worst_task() -> None:
-    rows = rows_of("final", LINES)
-    assert len(rows) == 1  # nothing to compare with in the other protocol
-    assert rows[0] == [
-        "10 %", "inductive", "0.9000", "0.9400", "-0.0100 (tile/crack)", "2", "2",
+    rows = rows_of("light", lines)
+    assert [row[:3] for row in rows] == [
+        ["as the normal images", "0.9500", "0.8500"], ["20 % darker", "0.8000", "0.7000"],
     ]  # fmt: skip
+    assert rows_of("mixed", lines) == [
+        ["tile", "10 %", "0.9900", "0.8900", "50.0 %", "6 of 60", "1"]
+    ]
+
+
+def test_calibration_counts_covered_intervals_and_claims() -> None:
+    lines = [asked("tile/oil", 0, 0.9), asked("tile/oil", 0, 0.9, share=0.3)]
+    rows = rows_of("calibration", lines)
+    assert rows[0] == ["all but screw", "10 %", "1.0 %", "4.0 %", "100.0 %", "100.0 %", "1"]
+    assert rows[1][4] == "0.0 %"  # 0.3 lies outside of 0.05 to 0.2
+
+
+def test_constants_are_settled_on_the_other_categories() -> None:
+    """On the others 5 is better, so that the category which is left out gets 5, bad as it is."""
+    lines = [
+        asked("tile/oil", 0, 0.9), asked("bottle/hole", 0, 0.9), asked("mtd/hole", 0, 0.9),
+        asked("tile/oil", 0, 0.95, highest=5), asked("bottle/hole", 0, 0.95, highest=5),
+        asked("mtd/hole", 0, 0.5, highest=5),
+    ]  # fmt: skip
+    rows = {row[1]: row[2:] for row in rows_of("settled", lines)}
+    assert rows["mtd"] == ["5", "0.5000", "0.9000", "3"]
+    assert rows["tile"] == ["3", "0.9000", "0.9000", "3"]
+
+
+def test_clean_pools_are_counted() -> None:
+    cell = Cell("clean", "tile/40 normal, 30 in the pool", "ST-SSAD+", 0, "", "imagenet", 0.0)
+    made = [
+        Line(replace(cell, seed=k), 0.5, 0, {}, "0", 1, 1, 1, details={"p": p})
+        for k, p in enumerate((0.005, 0.03, 0.5))
+    ]
+    assert rows_of("clean", made) == [["as the normal images", "3", "1", "2", "2", "0.005"]]
 
 
 def test_pixels_are_compared_by_category() -> None:
     made = [
-        Line(Cell("pixels", "tile", m, 0, "transductive", "imagenet"), auc, 1, {}, "0", 1, 1, 117)
+        Line(Cell("pixels", "tile", m, 0, "transductive", "imagenet"), auc, 1, {}, "0", 1, 1, 117,
+             details={"aupro": auc - 0.1})
         for m, auc in (("PatchCore", 0.94), ("ST-SSAD+", 0.95))
-    ]
-    assert rows_of("pixels", made) == [["tile", "0.9400", "0.9500", "+0.0100", "117", "1"]]
+    ]  # fmt: skip
+    assert rows_of("pixels", made) == [["tile", "0.9400", "0.9500", "0.8400", "0.8500", "117", "1"]]
 
 
 def test_tables_are_filled_in_between_their_marks() -> None:
@@ -117,6 +153,7 @@ def test_masks_are_read_and_pixels_counted(tmp_path: Path) -> None:
     right = torch.nn.functional.avg_pool2d(masks[:, None].float(), 2)[:, 0]
     assert pixel_auc(right, masks) > 0.99
     assert pixel_auc(-right, masks) < 0.01
+    assert aupro(right, masks) > 0.95 and aupro(-right, masks) < 0.05
     (tmp_path / "nut" / "ground_truth/hole/000_mask.png").unlink()
     with pytest.raises(FileNotFoundError, match="no mask"):
         masked_images(tmp_path, "nut", Reading(32))

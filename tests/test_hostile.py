@@ -301,7 +301,7 @@ def test_a_forged_model_with_the_right_checksum_is_one_sentence(
 def test_tensors_that_do_not_fit_are_one_sentence(fitted: Path, tmp_path: Path, how: str) -> None:
     folder = damaged_copy(fitted, tmp_path)
     tensors = read_tensors(folder / "model.safetensors")
-    name = "scorer.density.mean"
+    name = "scorer.density.whitening.mean"
     if how == "nan":
         tensors[name] = torch.full_like(tensors[name], float("nan"))
     elif how == "shape":

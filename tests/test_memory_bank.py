@@ -4,26 +4,36 @@ import pytest
 import torch
 
 from stssad import EfficientNetLite0, MemoryBank
+from stssad.baselines.patchcore import patch_embeddings
 from stssad.encoders.encoding import encode
-from stssad.features import Features
-from stssad.scoring.anomaly_map import upsampled
-from stssad.scoring.memory_bank import (
-    as_rows,
-    coreset,
-    highest,
-    patch_distances,
-    patch_embeddings,
-    patch_whitening,
-)
+from stssad.encoders.patches import as_rows, patches_of
+from stssad.features import Features, NormalFeatures
+from stssad.scoring.anomaly_map import MapScale, upsampled
+from stssad.scoring.memory_bank import coreset, highest, patch_distances
 
 
-def test_patch_embeddings_have_the_size_of_the_finest() -> None:
+def without_light(features: Features) -> NormalFeatures:
+    """No image is known in other light."""
+    return NormalFeatures(features, features[:0], torch.empty(0, dtype=torch.long))
+
+
+def test_patches_have_the_size_of_the_second_map() -> None:
+    fine, coarse = torch.rand(2, 3, 8, 8), torch.rand(2, 5, 4, 4)
+    both = patches_of([fine, coarse, torch.rand(2, 9, 2, 2)])
+    assert both is not None and both.shape == (2, 8, 4, 4)
+    # patch (1, 2) of 4 x 4: the 3x3 means around (2, 4), (2, 5), (3, 4), (3, 5) of 8 x 8
+    around = [fine[:, :, i - 1 : i + 2, j - 1 : j + 2].mean((2, 3)) for i in (2, 3) for j in (4, 5)]
+    torch.testing.assert_close(both[:, :3, 1, 2], torch.stack(around).mean(0))
+    assert torch.equal(as_rows(both)[4 + 2], both[0, :, 1, 2])
+    assert patches_of([torch.rand(2, 3, 1, 1)]) is None
+
+
+def test_patchcores_have_the_size_of_the_first() -> None:
     fine, coarse = torch.rand(2, 3, 8, 8), torch.rand(2, 5, 4, 4)
     both = patch_embeddings([fine, coarse])
     assert both.shape == (2, 8, 8, 8)
     inner = fine[:, :, 2:5, 3:6].mean((2, 3))  # the neighbours of patch (3, 4)
     torch.testing.assert_close(both[:, :3, 3, 4], inner)
-    assert torch.equal(as_rows(both)[8 + 2], both[0, :, 1, 2])
 
 
 def test_the_coreset_covers_every_cluster() -> None:
@@ -56,25 +66,33 @@ def test_a_fold_is_scored_without_having_been_seen() -> None:
     generator = torch.Generator().manual_seed(0)
     maps, fold = torch.randn(9, 4, 5, 5, generator=generator), torch.arange(9) % 3
     whole = MemoryBank(size=120)
-    crossed = whole.fit(Features([maps], maps.mean((2, 3))), fold, seed=0)
-    others = maps[fold != 1]
+    features = Features(maps.mean((2, 3)), maps)
+    crossed = whole.fit(without_light(features), fold, seed=0)
     alone = MemoryBank(size=10_000)  # keeps every patch of the other folds
-    alone.fit(Features([others], others.mean((2, 3))), torch.arange(6) % 2, seed=0)
-    found = alone(Features([maps[fold == 1]], maps[fold == 1].mean((2, 3))))
+    alone.fit(without_light(features[fold != 1]), torch.arange(6) % 2, seed=0)
+    found = alone(features[fold == 1])
     assert crossed.maps is not None and found.maps is not None
     # a coreset of the same patches is never nearer than all of them
     assert (crossed.maps[fold == 1] >= found.maps - 1e-5).all()
-    own = whole(Features([maps], maps.mean((2, 3))))
+    own = whole(features)
     assert own.maps is not None and float(own.maps.median()) < float(crossed.maps.median())
 
 
-def test_whitened_patches_are_round_but_for_the_shrinkage() -> None:
+def test_what_light_does_to_patches_is_left_out() -> None:
+    """Patches that light moves along one direction, further than they differ otherwise."""
     generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(5000, 4, generator=generator) * torch.tensor([5.0, 1.0, 0.5, 1e-4])
-    covariance = torch.cov((rows @ patch_whitening(rows)).T)
-    assert float((covariance - covariance.diag().diag()).abs().max()) < 1e-3
-    wanted = [v / (0.9 * v + 0.1 * 26.25 / 4) for v in (25.0, 1.0, 0.25, 0.0)]
-    assert sorted(covariance.diag().tolist()) == pytest.approx(sorted(wanted), rel=0.1, abs=1e-3)
+    patches = torch.randn(12, 6, 8, 8, generator=generator)
+    light = torch.nn.functional.normalize(torch.randn(6, generator=generator), dim=0)
+    strength = 20 * torch.randn(12, 1, 1, 1, generator=generator)
+    lit = patches + strength * light[:, None, None]
+    original, other = Features(patches.mean((2, 3)), patches), Features(lit.mean((2, 3)), lit)
+    fold = torch.arange(12) % 3
+    normal = NormalFeatures(original, other, torch.arange(12))
+    robust, plain = MemoryBank(n_nuisance=1), MemoryBank(n_nuisance=0)
+    for bank in (robust, plain):
+        bank.fit(normal, fold, seed=0)
+    torch.testing.assert_close(robust(other).scores, robust(original).scores, atol=1e-2, rtol=1e-2)
+    assert float(plain(other).scores.median()) > 5 * float(plain(original).scores.max() + 1)
 
 
 @pytest.mark.bit_identical
@@ -82,7 +100,7 @@ def test_a_normal_patch_has_distance_zero_and_another_has_not() -> None:
     encoder = EfficientNetLite0().eval()
     train = torch.rand(6, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     bank, normal = MemoryBank(), encode(encoder, train)
-    crossed = bank.fit(normal, torch.arange(6) % 2, seed=0)
+    crossed = bank.fit(without_light(normal), torch.arange(6) % 2, seed=0)
     own = bank(normal)
     assert own.maps is not None and crossed.maps is not None
     assert float(own.maps.max()) < 0.02 * float(crossed.maps.median())  # zero, but for rounding
@@ -94,13 +112,24 @@ def test_a_normal_patch_has_distance_zero_and_another_has_not() -> None:
     maps = bank(encode(encoder, changed)).maps
     assert maps is not None
     row, column = divmod(int(maps.mean(dim=0).argmax()), maps.shape[-1])
-    assert row >= 5 and column <= 2  # of 8 x 8 patches
+    assert row >= 2 and column <= 1  # of 4 x 4 patches
 
 
 def test_an_image_counts_by_its_highest_scoring_patches() -> None:
     distances = torch.zeros(2, 4, 4)
     distances[1, 2, 3], distances[1, 0, 0], distances[1, 1, 1] = 3.0, 6.0, 9.0
-    assert highest(distances).tolist() == pytest.approx([0, 6])
+    assert highest(distances, 3).tolist() == pytest.approx([0, 6])
+    assert highest(distances, 1).tolist() == pytest.approx([0, 9])
+
+
+def test_heatmaps_of_clean_images_stay_dark_where_defects_are_rare() -> None:
+    generator = torch.Generator().manual_seed(0)
+    normal, pool = (torch.rand(n, 8, 8, generator=generator) for n in (200, 60))
+    pool[0, 2:4, 2:4] += 3
+    scale = MapScale.of(normal, pool)
+    of_images = scale(pool).flatten(1).max(dim=1).values
+    assert float(of_images[0]) == 1 and float(of_images[1:].median()) < 0.2
+    assert float(scale(normal).mean()) < 0.02
 
 
 def test_maps_grow_without_moving() -> None:

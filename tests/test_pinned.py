@@ -67,7 +67,6 @@ def numbers(model: STSSAD, size: int) -> dict[str, Any]:
     new = with_squares(crops(6, size, 2), 2)
     found: dict[str, Any] = {
         "a": [x for c in model.candidates_ for x in c.a],
-        "score_variance": [c.score_variance for c in model.candidates_],
         "val_loss": [c.val_loss for c in model.candidates_],
         "chosen": model.chosen_,
         "decision_scores": model.decision_scores_.tolist(),
@@ -76,8 +75,11 @@ def numbers(model: STSSAD, size: int) -> dict[str, Any]:
         "new_scores": model.decision_function(new).tolist(),
         "new_labels": model.predict(new).tolist(),
     }
-    if model.evidence_ is not None:
-        found["evidence"] = [model.evidence_.alignment, model.evidence_.z]
+    if model.method == "paper":
+        found["score_variance"] = [c.score_variance for c in model.candidates_]
+    if model.evidence_ is not None and model.lesson_ is not None:
+        found["evidence"] = [model.evidence_.alignment, model.evidence_.p_value]
+        found["lesson"] = [model.lesson_.n_outliers, model.lesson_.agreement]
         found["map"] = model.anomaly_maps(new[:1])[0, ::16, ::16].tolist()
     return found
 

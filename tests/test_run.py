@@ -259,7 +259,7 @@ def test_a_folder_that_holds_another_run_is_left_alone(fitted: Path, folders: Pa
         (["--width", "0"], "Settings.width must be positive, got 0"),
         (["--settings", "nowhere.toml"], "no such file: 'nowhere.toml'"),
         (["--method", "pretrained"], "--width belongs to the method 'paper'; add --method paper"),
-        (["--encoder", "vgg"], "unknown encoder 'vgg'; use efficientnetlite0, resnet18"),
+        (["--encoder", "vgg"], "unknown encoder 'vgg'; use efficientnetlite0, efficientnetlite1"),
         (["--encoder", "efficientnet_lite0"], "EfficientNetLite0 keeps its weights"),
         (["--augmentation", "patch,smudge"], "unknown augmentation 'smudge'; use patch, scratch"),
     ],

@@ -34,7 +34,8 @@ class CutDiff:
     def __init__(
         self, sizes: Sequence[float] = (0.0001, 0.001, 0.01, 0.1), shape_speed: float = 0.1
     ) -> None:
-        """sizes: where restarts begin, round and unturned; the paper's four by default.
+        """sizes: where restarts begin, round and unturned; the paper's four by default. Random
+        values are drawn from their range.
         shape_speed: how fast ratio and angle move, against the size's 1.
 
         Stretching a small patch into a stripe makes it as visible as a larger one, and spreads
@@ -52,7 +53,7 @@ class CutDiff:
         return [torch.tensor([math.log(size), 0.0, 0.0]) for size in self.sizes]
 
     def random_value(self, generator: Generator) -> Tensor:
-        log_size = log_uniform(0.0001, 0.1, generator)
+        log_size = log_uniform(min(self.sizes), max(self.sizes), generator)
         log_ratio = log_uniform(1 / 4, 4, generator) / 2
         angle = uniform(-math.pi / 4, math.pi / 4, generator)
         return torch.stack([log_size, log_ratio, angle])

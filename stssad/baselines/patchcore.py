@@ -1,20 +1,33 @@
 """PatchCore (Roth et al., CVPR 2022) on the same encoder: the nearest patch of a memory bank.
 
-A tenth of the normal patches is kept, chosen by greedy k-centre; an image's score is that of its
-highest-scoring patch, weighted by how alone its nearest neighbour stands (their Eq. 7, nine
-neighbours).
+A tenth of the normal patches is kept (of at most 100,000), chosen by greedy k-centre; an image's
+score is that of its highest-scoring patch, weighted by how alone its nearest neighbour stands
+(their Eq. 7, nine neighbours).
 """
 
 import numpy as np
 import numpy.typing as npt
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..encoders.efficientnet_lite import EfficientNetLite0
-from ..encoders.encoding import each_chunk, features_of
-from ..scoring.memory_bank import as_rows, coreset, patch_distances, patch_embeddings
+from ..encoders.encoding import as_floats, device_of, each_chunk
+from ..encoders.patches import N_MAPS, as_rows
+from ..scoring.memory_bank import coreset, patch_distances
 
 N_NEIGHBOURS = 9
+MOST_PATCHES = 100_000  # at random, from which the coreset is chosen
+
+
+def patch_embeddings(maps: list[Tensor]) -> Tensor:
+    """(n, d, h, w): two maps, averaged over 3x3 patches, in the size of the finer, as published."""
+    averaged = [F.avg_pool2d(m, 3, 1, 1) for m in maps[:N_MAPS]]
+    size = averaged[0].shape[-2:]
+    upsampled = [
+        F.interpolate(m, size=size, mode="bilinear", align_corners=False) for m in averaged[1:]
+    ]
+    return torch.cat([averaged[0], *upsampled], dim=1)
 
 
 class PatchCore:
@@ -33,13 +46,17 @@ class PatchCore:
         self.encoder_ = (self.encoder or EfficientNetLite0()).to(self.device).eval()
         generator = torch.Generator().manual_seed(self.seed)
         rows = as_rows(self._patches(train))
+        if len(rows) > MOST_PATCHES:  # at 256 px a tenth of all would take minutes to choose
+            rows = rows[torch.randperm(len(rows), generator=generator)[:MOST_PATCHES]]
         kept = coreset(rows, max(1, round(self.share * len(rows))), generator)
         self.bank_ = rows[kept].contiguous()
         return self
 
     def _patches(self, images: Tensor) -> Tensor:
+        @torch.no_grad()
         def work(some: Tensor) -> Tensor:
-            return patch_embeddings(features_of(self.encoder_, some).maps).cpu()
+            floats = as_floats(some, device_of(self.encoder_))
+            return patch_embeddings(self.encoder_.features(floats)).cpu()  # type: ignore[operator]
 
         return torch.cat(list(each_chunk(images, work)))
 

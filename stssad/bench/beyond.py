@@ -4,30 +4,39 @@ Each stands between <!-- table NAME --> and <!-- end --> and is replaced there.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import mean
-from typing import Any
 
+from ..scoring.evidence import LEVEL
 from .cell import Line
-from .methods import PRETRAINED
+from .clean_pools import TESTBED as CLEAN
+from .methods import PRETRAINED, RATES
+from .pixels import TESTBED as PIXELS
+from .robustness import MIXED
+from .robustness import TESTBED as ROBUSTNESS
 
 PRESET = "imagenet"
-BAR_CONTAMINATION = 0.1
-CRITERIA: dict[str, Callable[[dict[str, Any]], float]] = {
-    "J": lambda start: start["J"],
-    "L_val": lambda start: -start["mean_distance"],
-    "score variance": lambda start: start["variance"],
-}
+CONTAMINATION = 0.1
+SMALL: dict[str, object] = {"image_size": 128}
+# Of screw, brightness alone separates normal from defective test images: a trap, not a target.
+TRAPS = ("screw",)
+COLUMNS: tuple[tuple[str, str, dict[str, object]], ...] = (
+    ("Frozen, 128 px", "Frozen", SMALL),
+    ("Frozen, 256 px", "Frozen", {}),
+    ("PatchCore, 128 px", "PatchCore", SMALL),
+    ("PatchCore, 256 px", "PatchCore", {}),
+    (PRETRAINED, PRETRAINED, {}),
+)
+ByTask = dict[tuple[str, str], list[Line]]
 
 
 def fill_tables(path: Path, lines: Sequence[Line]) -> None:
     from ..storage import replacing
 
-    mine = [line for line in lines if line.cell.preset == PRESET and not line.cell.changes]
     text = path.read_text(encoding="utf-8")
     with replacing(path) as file:
-        file.write(filled(text, mine))
+        file.write(filled(text, [line for line in lines if line.cell.preset == PRESET]))
 
 
 def filled(text: str, lines: Sequence[Line]) -> str:
@@ -40,57 +49,77 @@ def filled(text: str, lines: Sequence[Line]) -> str:
     return text
 
 
-def selected(
-    lines: Sequence[Line], method: str, protocol: str, contamination: float | None
-) -> dict[tuple[str, str], list[Line]]:
-    """Lines by task; tile before bottle."""
-    found: dict[tuple[str, str], list[Line]] = {}
-    for line in lines:
-        c = line.cell
-        if (c.method, c.protocol, c.contamination) == (method, protocol, contamination):
-            found.setdefault((c.testbed, c.task), []).append(line)
-    return dict(sorted(found.items(), reverse=True))
+def rows_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in lines)
+
+
+def digits(value: float) -> str:
+    return f"{value:.4f}"
+
+
+def percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
 
 
 def seeds_of(lines: Sequence[Line] | None) -> list[int]:
     return sorted(line.cell.seed for line in lines or [])
 
 
-def rows_text(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(row) + " |" for row in lines)
+def average(lines: Iterable[Line], name: str) -> float:
+    return mean(line.details[name] for line in lines)
+
+
+def mean_auc(lines: Iterable[Line]) -> float:
+    return mean(line.auc for line in lines)
+
+
+# The main comparison: fits as a user's, one for each task and seed.
+
+
+def of_method(lines: Sequence[Line], method: str, changes: dict[str, object]) -> ByTask:
+    """Inductive, a tenth of the pool anomalous; by category and kind."""
+    found: ByTask = {}
+    for line in lines:
+        c = line.cell
+        same = (c.method, c.protocol, c.contamination) == (method, "inductive", CONTAMINATION)
+        if same and c.changes == changes and c.testbed not in (ROBUSTNESS, CLEAN, PIXELS):
+            found.setdefault((c.testbed, c.task), []).append(line)
+    return found
+
+
+def compared(lines: Sequence[Line]) -> tuple[list[ByTask], list[tuple[str, str]]]:
+    """Lines of each column, and the tasks that all of them have with the same seeds."""
+    columns = [of_method(lines, method, dict(changes)) for _, method, changes in COLUMNS]
+    tasks = [t for t in columns[-1] if len({str(seeds_of(c.get(t))) for c in columns}) == 1]
+    return columns, sorted(tasks, key=lambda t: (t[0] in TRAPS, t))
 
 
 def main_table(lines: Sequence[Line]) -> str:
-    """Ours beside what a user would pick instead: inductive, a tenth of the pool anomalous."""
-    methods = ("Frozen", "PatchCore", PRETRAINED)
-    found = {m: selected(lines, m, "inductive", BAR_CONTAMINATION) for m in methods}
-    ours = found[PRETRAINED]
-    tasks = [
-        t for t in ours if all(seeds_of(found[m].get(t)) == seeds_of(ours[t]) for m in methods)
-    ]
-    head = ["task", *methods, "image-level", "patches", "type", "J", "z", "seeds"]
-    rows, columns = [], []
+    """Ours beside what a user would pick instead, and beside itself with nothing tuned."""
+    columns, tasks = compared(lines)
+    head = ["task", *(name for name, _, _ in COLUMNS[:-1]), "untuned", PRETRAINED, "type", "J",
+            "p", "seeds"]  # fmt: skip
+    rows = []
     for task in tasks:
-        of_task = ours[task]
-        values = [mean(x.auc for x in found[m][task]) for m in methods]
-        values += [mean(x.details[f"auc {part}"] for x in of_task) for part in ("image", "patches")]
-        columns.append(values)
-        facts = [
-            types(of_task),
-            *(f"{mean(x.details[name] for x in of_task):{form}}"
-              for name, form in (("J", ".2f"), ("z", ".1f"))),
-            str(len(of_task)),
-        ]  # fmt: skip
-        rows.append(["/".join(task), *map(digits, values), *facts])
-    if columns:
-        means = [mean(column) for column in zip(*columns, strict=True)]
-        rows.append(["**mean**", *(f"**{digits(v)}**" for v in means), "", "", "", ""])
+        ours = columns[-1][task]
+        values = [mean_auc(c[task]) for c in columns[:-1]]
+        values += [average(ours, "auc untuned"), mean_auc(ours)]
+        told = [types(ours), f"{average(ours, 'J'):.2f}", span([x.details["p"] for x in ours])]
+        rows.append(["/".join(task), *map(digits, values), *told, str(len(ours))])
+    for words, chosen in groups(tasks):
+        if chosen:
+            values = [mean(mean_auc(c[t]) for t in chosen) for c in columns]
+            untuned = mean(average(columns[-1][t], "auc untuned") for t in chosen)
+            cells = [*map(digits, values[:-1]), digits(untuned), digits(values[-1])]
+            rows.append([f"**{words}**", *(f"**{cell}**" for cell in cells), "", "", "", ""])
     return rows_text(head, rows)
 
 
-def digits(value: float) -> str:
-    return f"{value:.4f}"
+def groups(tasks: Sequence[tuple[str, str]]) -> list[tuple[str, list[tuple[str, str]]]]:
+    real = [t for t in tasks if t[0] not in TRAPS]
+    magnetic = [t for t in tasks if t[0] == "mtd"]
+    return [(f"mean of {len(real)}, without screw", real), ("magnetic tiles (mtd)", magnetic)]
 
 
 def types(lines: Sequence[Line]) -> str:
@@ -100,99 +129,222 @@ def types(lines: Sequence[Line]) -> str:
     return ", ".join(f"{name} {counts[name]}" for name in sorted(counts, key=lambda n: -counts[n]))
 
 
-def criteria_table(lines: Sequence[Line]) -> str:
-    """The score of the whole image, its direction chosen in different ways."""
-    shares = sorted({x.cell.contamination for x in lines if x.cell.contamination is not None})
-    head = ["pool", "protocol", "none (GDE)", *CRITERIA, "J, with the fallback", "oracle", "fits"]
-    rows = []
-    for share in shares:
-        for protocol in ("inductive", "transductive"):
-            mine = [x for of_task in selected(lines, PRETRAINED, protocol, share).values()
-                    for x in of_task]  # fmt: skip
-            if mine:
-                rows.append([f"{100 * share:.0f} %", protocol, *choices(mine)])
-    return rows_text(head, rows)
-
-
-def choices(lines: Sequence[Line]) -> list[str]:
-    """Mean AUROC of no direction, of each criterion's choice, and of the best there was."""
-    plain = mean(x.details["auc plain"] for x in lines)
-    chosen = [mean(auc_of_choice(x, value) for x in lines) for value in CRITERIA.values()]
-    kept = mean(x.details["auc image"] for x in lines)
-    oracle = mean(max(x.details["auc plain"], *start_aucs(x)) for x in lines)
-    fits = sum(x.details["weight"] > 0 for x in lines)
-    values = [plain, *chosen, kept, oracle]
-    return [*map(digits, values), f"{fits} of {len(lines)}"]
-
-
-def start_aucs(line: Line) -> list[float]:
-    return [line.details[f"auc start {k + 1}"] for k in range(len(line.starts))]
-
-
-def auc_of_choice(line: Line, value: Callable[[dict[str, Any]], float]) -> float:
-    best = max(range(len(line.starts)), key=lambda k: value(line.starts[k]))
-    return start_aucs(line)[best]
-
-
-def final_table(lines: Sequence[Line]) -> str:
-    """The final score, at every contamination and by both protocols."""
-    shares = sorted({x.cell.contamination for x in lines if x.cell.contamination is not None})
-    head = ["pool", "protocol", "Frozen (GDE)", PRETRAINED, "worst task against Frozen", "tasks",
-            "seeds"]  # fmt: skip
-    rows = []
-    for share in shares:
-        for protocol in ("inductive", "transductive"):
-            ours = selected(lines, PRETRAINED, protocol, share)
-            frozen = selected(lines, "Frozen", protocol, share)
-            tasks = [t for t in ours if seeds_of(frozen.get(t)) == seeds_of(ours[t])]
-            if not tasks:
-                continue
-            pairs = {t: [mean(x.auc for x in f[t]) for f in (frozen, ours)] for t in tasks}
-            worst = min(tasks, key=lambda t: pairs[t][1] - pairs[t][0])
-            gap = pairs[worst][1] - pairs[worst][0]
-            seeds = len(ours[tasks[0]])
-            means = [mean(values) for values in zip(*pairs.values(), strict=True)]
-            facts = [f"{gap:+.4f} ({'/'.join(worst)})", str(len(tasks)), str(seeds)]
-            rows.append([f"{100 * share:.0f} %", protocol, *map(digits, means), *facts])
-    return rows_text(head, rows)
-
-
-def pixels_table(lines: Sequence[Line]) -> str:
-    mine = [x for x in lines if x.cell.testbed == "pixels"]
-    head = ["category", "PatchCore", PRETRAINED, "difference", "images", "seeds"]
-    rows = []
-    for category in sorted({x.cell.task for x in mine}, reverse=True):
-        of_category = [x for x in mine if x.cell.task == category]
-        values = [[x.auc for x in of_category if x.cell.method == m]
-                  for m in ("PatchCore", PRETRAINED)]  # fmt: skip
-        if all(values):
-            theirs, ours = map(mean, values)
-            rows.append([category, digits(theirs), digits(ours), f"{ours - theirs:+.4f}",
-                         str(of_category[0].n_test), str(len(values[1]))])  # fmt: skip
-    return rows_text(head, rows)
+def span(values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:.1g}" if f"{low:.1g}" == f"{high:.1g}" else f"{low:.1g} to {high:.1g}"
 
 
 def short_table(lines: Sequence[Line]) -> str:
     """Means only: what a newcomer wants to know first."""
-    methods = ("Frozen", "PatchCore", PRETRAINED)
-    found = [selected(lines, m, "inductive", BAR_CONTAMINATION) for m in methods]
-    tasks = [t for t in found[0] if len({str(seeds_of(f.get(t))) for f in found}) == 1]
+    columns, tasks = compared(lines)
+    tasks = [t for t in tasks if t[0] not in TRAPS]
+    names = [name for name, _, _ in COLUMNS]
     if not tasks:
-        return rows_text(["mean AUROC", *methods], [])
-    means = [digits(mean(mean(x.auc for x in f[t]) for t in tasks)) for f in found]
-    seeds = len(found[-1][tasks[0]])
-    beds = " and ".join(dict.fromkeys(bed for bed, _ in tasks))
-    head = [
-        f"mean AUROC, {len(tasks)} kinds of defects of MVTec AD {beds}, {seeds} seeds",
-        *methods,
-    ]
-    return rows_text(head, [["10 % of the pool anomalous, inductive", *means]])
+        return rows_text(["mean AUROC", *names], [])
+    categories, seeds = sorted({bed for bed, _ in tasks}), len(columns[-1][tasks[0]])
+    head = [f"{len(tasks)} kinds of defects ({', '.join(categories)}), {seeds} seeds", *names]
+    values = [digits(mean(mean_auc(c[t]) for t in tasks)) for c in columns]
+    return rows_text(head, [["mean AUROC, 10 % of the pool anomalous, inductive", *values]])
+
+
+# Robustness: the same score from features that are encoded once.
+
+
+def asked(lines: Sequence[Line], **wanted: object) -> list[Line]:
+    """Lines of the robustness testbed with just these changes."""
+    return [x for x in lines if x.cell.testbed == ROBUSTNESS and x.cell.changes == wanted]
+
+
+def is_trap(line: Line) -> bool:
+    return line.cell.task.partition("/")[0] in TRAPS
+
+
+def kinds_only(lines: Iterable[Line]) -> list[Line]:
+    """One kind of defect in a pool, a tenth of it anomalous."""
+    return [
+        x for x in lines
+        if x.cell.contamination == CONTAMINATION and not x.cell.task.endswith(MIXED)
+    ]  # fmt: skip
+
+
+def by_task(lines: Iterable[Line]) -> ByTask:
+    found: ByTask = {}
+    for line in lines:
+        category, _, kind = line.cell.task.partition("/")
+        found.setdefault((category, kind), []).append(line)
+    return found
+
+
+def over_tasks(lines: Sequence[Line], value: Callable[[Line], float]) -> float:
+    """Mean over tasks of the mean over seeds."""
+    return mean(mean(value(x) for x in of_task) for of_task in by_task(lines).values())
+
+
+def lights_of(lines: Sequence[Line]) -> list[str]:
+    found = {str(x.cell.changes.get("light", "")) for x in lines if x.cell.testbed == ROBUSTNESS}
+    return sorted(found, key=lambda light: ("side" in light, "bright" in light, light))
+
+
+def light_table(lines: Sequence[Line]) -> str:
+    """Pool and test in other light than the normal images."""
+    head = ["light of pool and test", "AUROC", "untuned", "flagged, of normal", "found", "tasks",
+            "seeds"]  # fmt: skip
+    rows = []
+    for light in lights_of(lines):
+        found = kinds_only(asked(lines, **({"light": light} if light else {})))
+        real = [x for x in found if not is_trap(x)]
+        if not real:
+            continue
+        tasks = by_task(real)
+        rows.append([
+            light or "as the normal images", digits(over_tasks(real, lambda x: x.auc)),
+            digits(over_tasks(real, lambda x: x.details["auc untuned"])),
+            percent(flagged(real, 0.01)),
+            percent(over_tasks(real, lambda x: x.details["found 1 %"])),
+            str(len(tasks)), span_of_counts([len(seeds) for seeds in tasks.values()]),
+        ])  # fmt: skip
+    return rows_text(head, rows)
+
+
+def span_of_counts(counts: Sequence[int]) -> str:
+    low, high = min(counts), max(counts)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def flagged(lines: Sequence[Line], rate: float) -> float:
+    """Of all normal test images of all fits."""
+    return over_tasks(lines, lambda x: x.details[f"flagged {100 * rate:g} %"])
+
+
+def mixed_table(lines: Sequence[Line]) -> str:
+    """Pools that mix all kinds of a category."""
+    head = ["category", "pool", "AUROC", "untuned", "found at 1 %", "untuned outliers", "seeds"]
+    mixed = [x for x in asked(lines) if x.cell.task.endswith(MIXED)]
+    rows = []
+    for category in sorted({x.cell.task.partition("/")[0] for x in mixed}):
+        for share in sorted({x.cell.contamination or 0 for x in mixed}):
+            mine = [x for x in mixed if x.cell.contamination == share
+                    and x.cell.task.startswith(f"{category}/")]  # fmt: skip
+            if mine:
+                rows.append([
+                    category, f"{100 * share:.0f} %", digits(mean_auc(mine)),
+                    digits(average(mine, "auc untuned")), percent(average(mine, "found 1 %")),
+                    f"{average(mine, 'outliers'):.0f} of {mine[0].n_pool}", str(len(mine)),
+                ])  # fmt: skip
+    return rows_text(head, rows)
+
+
+def calibration_table(lines: Sequence[Line]) -> str:
+    """Are false alarm rates and contamination intervals what they say?"""
+    fits = [x for x in asked(lines) if not x.cell.task.endswith(MIXED)]
+    rows = []
+    for words, chosen in (("all but screw", False), ("screw", True)):
+        mine = [x for x in fits if is_trap(x) is chosen]
+        for share in sorted({x.cell.contamination or 0 for x in mine}):
+            some = [x for x in mine if x.cell.contamination == share]
+            rates = [percent(flagged(some, rate)) for rate in RATES]
+            low, true, high = ("contamination low", "anomalous", "contamination high")
+            covered = mean(x.details[low] <= x.details[true] <= x.details[high] for x in some)
+            claims = mean(1 - x.details["looks clean"] for x in some)
+            rows.append([words, f"{100 * share:.0f} %", *rates, percent(covered), percent(claims),
+                         str(len(some))])  # fmt: skip
+    head = ["categories", "pool", "flagged at 1 %", "flagged at 5 %", "interval covers",
+            "said to hold anomalies", "fits"]  # fmt: skip
+    return rows_text(head, rows)
+
+
+def clean_table(lines: Sequence[Line]) -> str:
+    """p-values of clean pools."""
+    mine = [x for x in lines if x.cell.testbed == CLEAN]
+    rows = []
+    for light in sorted({str(x.cell.changes.get("light", "")) for x in mine}):
+        found = [x.details["p"] for x in mine if x.cell.changes.get("light", "") == light]
+        shares = [f"{sum(p <= level for p in found)}" for level in (LEVEL, 0.05, 0.1)]
+        rows.append(
+            [light or "as the normal images", str(len(found)), *shares, f"{min(found):.3f}"]
+        )
+    head = ["light of the pool", "clean pools", f"p ≤ {LEVEL:g}", "p ≤ 0.05", "p ≤ 0.1", "least p"]
+    return rows_text(head, rows)
+
+
+DEFAULTS = {"image nuisance": 5, "patch nuisance": 3, "highest": 3, "directions": 100.0}
+
+
+def settled_table(lines: Sequence[Line]) -> str:
+    """Each constant as it would be settled without a category, and what that category then has."""
+    rows = []
+    for name, default in DEFAULTS.items():
+        values = {default: kinds_only(asked(lines))}
+        for x in lines:
+            if x.cell.testbed == ROBUSTNESS and set(x.cell.changes) == {name}:
+                values.setdefault(x.cell.changes[name], []).append(x)
+        if len(values) > 1:
+            rows += settled_rows(name, default, values)
+    head = ["constant", "left out", "settled on the others", "its AUROC there", "with ours", "ours"]
+    return rows_text(head, rows)
+
+
+def settled_rows(name: str, default: float, values: dict[float, list[Line]]) -> list[list[str]]:
+    seeds = min(len(of) for value, found in values.items() if value != default
+                for of in by_task(found).values())  # fmt: skip
+    aucs = {
+        value: {task: mean_auc(x for x in of if x.cell.seed < seeds)
+                for task, of in by_task(found).items() if task[0] not in TRAPS}
+        for value, found in values.items()
+    }  # fmt: skip
+    rows = []
+    for left in sorted({task[0] for task in aucs[default]}):
+
+        def over(value: float, inside: bool, left: str = left) -> float:
+            return mean(auc for task, auc in aucs[value].items() if (task[0] == left) is inside)
+
+        best = max(aucs, key=lambda value: over(value, False))
+        rows.append([name, left, f"{best:g}", digits(over(best, True)), digits(over(default, True)),
+                     f"{default:g}"])  # fmt: skip
+    return rows
+
+
+def encoders_table(lines: Sequence[Line]) -> str:
+    head = ["encoder", "AUROC", "magnetic tiles", "encoding, ms an image", "tasks", "seeds"]
+    names = sorted({str(x.cell.changes["encoder"]) for x in lines if "encoder" in x.cell.changes})
+    rows = []
+    for name in ["", *names]:
+        found = kinds_only(asked(lines, **({"encoder": name} if name else {})))
+        real = [x for x in found if not is_trap(x) and (name or x.cell.seed == 0)]
+        if names and real:
+            magnetic = [x for x in real if x.cell.task.startswith("mtd/")]
+            seeds = span_of_counts([len(of) for of in by_task(real).values()])
+            rows.append([
+                name or "EfficientNetLite0", digits(over_tasks(real, lambda x: x.auc)),
+                digits(over_tasks(magnetic, lambda x: x.auc)) if magnetic else "",
+                f"{average(real, 'encoding ms'):.0f}", str(len(by_task(real))), seeds,
+            ])  # fmt: skip
+    return rows_text(head, rows)
+
+
+def pixels_table(lines: Sequence[Line]) -> str:
+    mine = [x for x in lines if x.cell.testbed == PIXELS]
+    head = ["category", "PatchCore, pixel AUROC", f"{PRETRAINED}, pixel AUROC", "PatchCore, AUPRO",
+            f"{PRETRAINED}, AUPRO", "images", "seeds"]  # fmt: skip
+    rows = []
+    for category in sorted({x.cell.task for x in mine}, reverse=True):
+        both = [[x for x in mine if x.cell.task == category and x.cell.method == m]
+                for m in ("PatchCore", PRETRAINED)]  # fmt: skip
+        if all(both):
+            rows.append([category, *(digits(mean_auc(x)) for x in both),
+                         *(digits(average(x, "aupro")) for x in both),
+                         str(both[0][0].n_test), str(len(both[1]))])  # fmt: skip
+    return rows_text(head, rows)
 
 
 TABLES: dict[str, Callable[[Sequence[Line]], str]] = {
     "main": main_table,
-    "criteria": criteria_table,
-    "final": final_table,
-    "pixels": pixels_table,
     "short": short_table,
+    "light": light_table,
+    "mixed": mixed_table,
+    "calibration": calibration_table,
+    "clean": clean_table,
+    "settled": settled_table,
+    "encoders": encoders_table,
+    "pixels": pixels_table,
 }

@@ -16,16 +16,17 @@ from torch import Tensor
 from ..augment import Augmentation
 from ..baselines.random_augmentation import RandomAugmentation
 from ..baselines.random_search import RandomSearch
-from ..encoders.encoding import embed_all
+from ..encoders.encoding import encode
 from ..model import STSSAD
 from ..registry import AUGMENTATIONS
-from ..scoring.gaussian import GaussianDensity, ImageGaussian
+from ..scoring.threshold import threshold_for
 from ..settings import AnySettings, Mode, PretrainedSettings, Settings
 from ..tuning.val_loss import ValLoss, mean_distance_loss, mmd_loss
 from .tables import ABLATIONS, OURS
 
 WITH_AUGMENTATION = f"{OURS}@"
 PRETRAINED = f"{OURS}+"
+RATES = (0.01, 0.05)  # of false alarms that results are judged at
 
 
 class Estimator(Protocol):
@@ -35,7 +36,8 @@ class Estimator(Protocol):
 
     def decision_function(self, images: Tensor) -> npt.NDArray[np.float64]: ...
 
-    # It may also have `other_scores(images)`, by name, and `facts`: numbers to keep.
+    # It may also have `other_scores(images)`, by name, `facts`: numbers to keep, and `thresholds`
+    # for false alarm rates.
 
 
 @dataclass(frozen=True)
@@ -98,35 +100,38 @@ class Ours:
 
     @property
     def facts(self) -> dict[str, float]:
-        evidence = self.model.evidence_
-        assert evidence is not None
-        weight = float(self._density.weight)
-        return {"J": evidence.alignment, "z": evidence.z, "weight": weight}
+        evidence, lesson, share = (
+            self.model.evidence_,
+            self.model.lesson_,
+            self.model.contamination_,
+        )
+        assert evidence is not None and lesson is not None and share is not None
+        return {
+            "J": evidence.alignment,
+            "p": evidence.p_value,
+            "outliers": lesson.n_outliers,
+            "agreement": lesson.agreement,
+            "contamination low": share.low,
+            "contamination high": share.high,
+            "warnings": len(self.model.warnings_),
+        }
 
     @property
-    def _density(self) -> GaussianDensity:
-        part = self.model.model_.scorer.parts[0]  # type: ignore[index]
-        assert isinstance(part, ImageGaussian)
-        return part.density
+    def thresholds(self) -> dict[float, float]:
+        """For each false alarm rate that results are judged at."""
+        floor: float = self.model.model_.scorer.floor  # type: ignore[assignment]
+        return {rate: threshold_for(self.model.normal_scores_, rate, floor) for rate in RATES}
 
     def other_scores(self, images: Tensor) -> dict[str, npt.NDArray[np.float64]]:
-        """Of the plain density, the up-weighted one, the patches, and every restart's density."""
-        Z = embed_all(self.model.model_.encoder, images)
-        found = {"plain": self._towards(None, 0.0).score(Z), "image": self._density.score(Z)}
-        of_parts = self.model.score_images(images).parts
-        if len(of_parts) > 1:
-            found["patches"] = of_parts[1]
-        transient = self.model.fitted_.transient
-        for k, learned in enumerate(transient.shifts):
-            density = self._towards(learned.shift, learned.weight(transient.dimension))
-            found[f"start {k + 1}"] = density.score(Z)
-        return {name: scores.double().numpy() for name, scores in found.items()}
-
-    def _towards(self, shift: Tensor | None, weight: float) -> GaussianDensity:
-        """The fitted density with another direction."""
-        density = GaussianDensity(shift, weight)
-        density.mean, density.cholesky = self._density.mean, self._density.cholesky
-        return density
+        """Of the same form with nothing learned from the pool, and of each part."""
+        features = encode(self.model.model_.encoder, images)
+        untuned = self.model.fitted_.transient.untuned
+        assert untuned is not None
+        parts = self.model.model_.score_features(features).parts
+        found = {"untuned": untuned(features).scores, "image": parts[0]}
+        if len(parts) > 1:
+            found["patches"] = parts[1]
+        return {name: scores.double().cpu().numpy() for name, scores in found.items()}
 
 
 def tuned(
@@ -145,16 +150,21 @@ def mmd_unnormalized(Z_trn: Tensor, Z_aug: Tensor, Z_val: Tensor) -> Tensor:
     return mmd_loss(Z_trn, Z_aug, Z_val, normalize=False)
 
 
+def drawn_from(kind: str, s: Surroundings) -> Augmentation:
+    """What is tuned here if it is of that kind, so that both have the same range; or the usual."""
+    own = s.augmentation()
+    usual: Augmentation = AUGMENTATIONS[kind]()
+    return own if type(own) is type(usual) else usual
+
+
 def random(kind: str, dynamic: bool, s: Surroundings) -> Estimator:
     return RandomAugmentation(
-        AUGMENTATIONS[kind](), dynamic, paper_settings(s.settings), s.seed, s.device
+        drawn_from(kind, s), dynamic, paper_settings(s.settings), s.seed, s.device
     )
 
 
 def random_search(kind: str, dynamic: bool, s: Surroundings) -> Estimator:
-    return RandomSearch(
-        AUGMENTATIONS[kind](), dynamic, paper_settings(s.settings), s.seed, s.device
-    )
+    return RandomSearch(drawn_from(kind, s), dynamic, paper_settings(s.settings), s.seed, s.device)
 
 
 def baseline(home: str) -> Method:

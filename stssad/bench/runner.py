@@ -145,8 +145,12 @@ def serves(fitted: Task, task: Task, uses_pool: bool) -> bool:
 
 
 def details_of(estimator: Estimator, task: Task) -> dict[str, float]:
-    """What a method tells beside its scores: numbers, and the AUC of other scores it has."""
+    """What a method tells beside its scores: numbers, the shares of normal and anomalous images
+    above its thresholds, and the AUC of other scores it has."""
     facts = dict(getattr(estimator, "facts", {}))
+    for rate, threshold in getattr(estimator, "thresholds", {}).items():
+        shares = task.shares_above(threshold, estimator.decision_function(task.test))
+        facts |= {f"flagged {100 * rate:g} %": shares[0], f"found {100 * rate:g} %": shares[1]}
     if hasattr(estimator, "other_scores"):
         others = estimator.other_scores(task.test)
         facts |= {f"auc {name}": task.auc(scores) for name, scores in others.items()}
@@ -157,7 +161,11 @@ def fit(unit: Unit, cell: Cell, task: Task) -> tuple[Estimator, float]:
     """All that a method sees of a task: normal images and the unlabeled pool. And seconds."""
     bed = find_testbed(cell.testbed, unit.data)
     place = Surroundings(
-        settings_of(cell, bed), bed.augmentation, cell.seed, unit.warm_starts, unit.device
+        settings_of(cell, bed),
+        bed.augmentation(cell.preset),
+        cell.seed,
+        unit.warm_starts,
+        unit.device,
     )
     estimator = unit.method.build(place)
     began = time.perf_counter()
@@ -193,7 +201,6 @@ def start_facts(candidate: Any) -> dict[str, Any]:
     return {
         "initial": rounded(candidate.initial),
         "learned": rounded(candidate.learned),
-        "variance": float(f"{candidate.score_variance:.4g}"),
         "path": path_of(candidate),
         **KIND_FACTS[type(candidate)](candidate),
     }
@@ -206,7 +213,11 @@ def path_of(candidate: Any) -> list[float]:
 
 
 def paper_facts(c: PaperCandidate) -> dict[str, Any]:
-    return {"collapsed": c.collapsed, "losses": [round(c.train_loss, 4), round(c.val_loss, 4)]}
+    return {
+        "variance": float(f"{c.score_variance:.4g}"),
+        "collapsed": c.collapsed,
+        "losses": [round(c.train_loss, 4), round(c.val_loss, 4)],
+    }
 
 
 def pretrained_facts(c: PretrainedCandidate) -> dict[str, Any]:

@@ -290,6 +290,54 @@ def pixels(
     typer.echo(f"results: {Store(results).path('pixels')}")
 
 
+@app.command()
+def robustness(
+    category: Annotated[str, typer.Argument(help="Of MVTec AD, or laid out like it.")],
+    ask: Annotated[
+        str, typer.Option(help="With commas: light, mixed, contamination, constants.")
+    ] = "light,mixed,contamination",
+    seeds: Annotated[int, typer.Option(help="How many: 0, 1, ...")] = 3,
+    encoder: Annotated[str | None, typer.Option(help="EfficientNetLite1 or 2; Lite0 if not given.")]
+    = None,
+    data: Data = None,
+    results: Results = RESULTS,
+) -> None:  # fmt: skip
+    """Does the default's score hold in other light, where kinds mix, where the pool is clean?"""
+    from ..bench.robustness import QUESTIONS, TESTBED, run_robustness
+    from ..testbeds.testbed import find_testbed
+
+    which = ask.split(",")
+    if unknown := set(which) - set(QUESTIONS):
+        raise ValueError(f"unknown question {sorted(unknown)[0]!r}; use {', '.join(QUESTIONS)}")
+    find_testbed(category, data).tasks()  # names what is missing
+    assert data is not None
+    typer.echo(f"encoding {category} (a minute or two), then some seconds for each task and seed")
+    for line in run_robustness(category, data, which, seeds, Store(results), encoder):
+        c, changes = line.cell, " ".join(f"{k} {v}" for k, v in line.cell.changes.items())
+        typer.echo(f"{c.task}  seed {c.seed}  {c.contamination:g}  {changes}  {line.auc:.4f}")
+    typer.echo(f"results: {Store(results).path(TESTBED)}")
+
+
+@app.command()
+def clean(
+    category: Annotated[str, typer.Argument(help="Of MVTec AD, or laid out like it.")],
+    pools: Annotated[int, typer.Option(help="How many, of several sizes and lights.")] = 60,
+    data: Data = None,
+    results: Results = RESULTS,
+) -> None:
+    """How often does a pool of normal images alone seem to show an anomaly? (p-values)"""
+    from ..bench.clean_pools import TESTBED, run_clean
+    from ..testbeds.testbed import find_testbed
+
+    find_testbed(category, data).tasks()  # names what is missing
+    assert data is not None
+    typer.echo(f"{pools} pools of normal images of {category}, some ten seconds each")
+    for line in run_clean(category, data, pools, Store(results)):
+        c, light = line.cell, line.cell.changes.get("light", "")
+        typer.echo(f"{c.task}  {light}  p {line.details['p']:.4f}")
+    typer.echo(f"results: {Store(results).path(TESTBED)}")
+
+
 @app.command("document")
 def write(
     results: Results = RESULTS,

@@ -25,6 +25,10 @@ def in_a_line(event: Event) -> str:
     return f"{event.augmentation}  {losses}  {in_words(event.learned)}"
 
 
+def label_of(event: Event) -> str:
+    return event.stage or f"restart {event.number + 1}"
+
+
 class FitProgress:
     """Call it with each event of a fit, within `with`."""
 
@@ -34,7 +38,7 @@ class FitProgress:
         self.last_line = time.monotonic()
         self.tasks: dict[int, TaskID] = {}
         self.bars = Progress(
-            TextColumn("restart {task.fields[number]}"),
+            TextColumn("{task.fields[label]}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
@@ -56,12 +60,13 @@ class FitProgress:
             self._move_bar(event)
         elif time.monotonic() - self.last_line >= self.pause:
             self.last_line = time.monotonic()
-            number, words = event.number + 1, in_a_line(event)
-            self.console.print(f"restart {number}  {event.n_done}/{event.n_most}  {words}")
+            self.console.print(
+                f"{label_of(event)}  {event.n_done}/{event.n_most}  {in_a_line(event)}".rstrip()
+            )
 
     def _move_bar(self, event: Event) -> None:
         if event.number not in self.tasks:
-            self.tasks[event.number] = self.bars.add_task("", number=event.number + 1, words="")
+            self.tasks[event.number] = self.bars.add_task("", label=label_of(event), words="")
         self.bars.update(
             self.tasks[event.number],
             completed=event.n_done,

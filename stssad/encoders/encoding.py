@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ..features import Features
 from ..threads import each
 from .encoder import embed
+from .patches import patches_of
 
 T = TypeVar("T")
 CHUNK_PIXELS = 64 * 64 * 64  # of images that are encoded at a time
@@ -44,25 +45,48 @@ def features_of(encoder: nn.Module, images: Tensor) -> Features:
     """Of a few images, uint8 or float, in this thread; on the encoder's device."""
     maps: list[Tensor] = encoder.features(as_floats(images, device_of(encoder)))  # type: ignore[operator]
     # One layout, whatever the encoder's: kept features and fresh ones then give the same scores.
-    return Features([m.contiguous() for m in maps], encoder.pooled(maps))  # type: ignore[operator]
+    return Features(encoder.pooled(maps), patches_of(maps))  # type: ignore[operator]
 
 
-def encode(encoder: nn.Module, images: Tensor) -> Features:
-    """Features of any number of images, on the CPU."""
+def encode(
+    encoder: nn.Module,
+    images: Tensor,
+    change: Callable[[Tensor, slice], Tensor] | None = None,
+    on_done: Callable[[int], None] | None = None,
+) -> Features:
+    """Features of any number of images, on the CPU.
+
+    `change` is what is done to each chunk first, given which images it holds; `on_done` is called
+    with how many images are encoded.
+    """
     kept: Features | None = None
-    done = 0
-    for chunk in each_chunk(images, lambda some: features_of(encoder, some)):
-        if kept is None:
-            kept = Features(
-                [store((len(images), *m.shape[1:]), m.dtype) for m in chunk.maps],
-                store((len(images), *chunk.pooled.shape[1:]), chunk.pooled.dtype),
-            )
-        rows = slice(done, done + len(chunk))
-        for whole, part in zip([*kept.maps, kept.pooled], [*chunk.maps, chunk.pooled], strict=True):
-            whole[rows] = part.cpu()
-        done += len(chunk)
+
+    def work(rows: slice) -> tuple[slice, Features]:
+        some = images[rows]
+        if change is not None:
+            some = change(as_floats(some, device_of(encoder)), rows)
+        return rows, features_of(encoder, some)
+
+    size = chunk_size(images.shape[-1])
+    chunks = (slice(i, i + size) for i in range(0, len(images), size))
+    for rows, chunk in each(chunks, work):
+        kept = kept or room_for(len(images), chunk)
+        kept.pooled[rows] = chunk.pooled.cpu()
+        if kept.patches is not None and chunk.patches is not None:
+            kept.patches[rows] = chunk.patches.cpu()
+        if on_done is not None:
+            on_done(min(rows.stop, len(images)))
     assert kept is not None, "there is at least one image"
     return kept
+
+
+def room_for(n: int, like: Features) -> Features:
+    """For the features of n images, not yet filled."""
+    pooled = store((n, *like.pooled.shape[1:]), like.pooled.dtype)
+    patches = like.patches
+    return Features(
+        pooled, None if patches is None else store((n, *patches.shape[1:]), patches.dtype)
+    )
 
 
 def store(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

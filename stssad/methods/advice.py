@@ -5,10 +5,12 @@ import math
 import numpy as np
 from torch import Tensor
 
+from ..scoring.conditions import Difference
 from .paper_candidate import PaperCandidate
 
 FEW_IN_POOL = 30
 FEW_NORMAL = 20
+MUCH_LARGER = 4  # files than images, in pixels of a side
 # Below this rank correlation of their scores on the pool, two restarts have found different things.
 AGREEMENT = 0.5
 
@@ -32,6 +34,42 @@ def about_counts(n_pool: int | None, normal_scores: Tensor) -> list[str]:
             "Add normal images, or set your own threshold from the scores."
         )
     return words
+
+
+def about_conditions(found: list[Difference]) -> list[str]:
+    """Warnings where the pool was photographed otherwise than the normal images."""
+    return [_about_condition(each) for each in found]
+
+
+def _about_condition(d: Difference) -> str:
+    more = d.pool > d.normal
+    if d.name == "brightness":
+        how = "brighter" if more else "darker"
+        told = f"mean grey {255 * d.pool:.0f} against {255 * d.normal:.0f}"
+    elif d.name == "colour":
+        how = "bluer" if more else "redder"
+        told = f"blue less red {255 * d.pool:+.0f} against {255 * d.normal:+.0f}"
+    else:
+        ratio = math.exp(d.pool - d.normal)
+        words = {"contrast": ("richer in contrast", "flatter"), "sharpness": ("sharper", "blurred")}
+        how, told = words[d.name][0 if more else 1], f"{d.name} {ratio:.2f} times the usual"
+    return (
+        f"{100 * d.share:.0f} % of the pool are {how} than normal images are ({told}, all over the "
+        "image). That looks like other light, camera or focus rather than a defect; if such images "
+        "are normal, add some to the normal folder."
+    )
+
+
+def about_size(file_side: int | None, image_size: int) -> list[str]:
+    """A warning where files are much larger than what is looked at."""
+    if file_side is None or file_side < MUCH_LARGER * image_size:
+        return []
+    seen = 4 * file_side / image_size
+    return [
+        f"The files are {file_side} pixels wide and are looked at with {image_size}: a defect "
+        f"smaller than about {seen:.0f} of the file's pixels may vanish. Crop to what matters, or "
+        f"use larger images (--image-size {min(4 * image_size, 2048) // 2})."
+    ]
 
 
 def about_unreadable(paths: list[str]) -> list[str]:

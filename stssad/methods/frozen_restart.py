@@ -1,7 +1,7 @@
 """One restart with a frozen encoder: `a` tuned from one initial value, and what it does then."""
 
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ..augment import Augmentation
 from ..encoders.encoding import as_floats, device_of, embed_all
-from ..scoring.gaussian import GaussianDensity, score_variance
+from ..features import NormalFeatures
 from ..scoring.whitening import Whitening
 from ..settings import PretrainedSettings
 from ..storage import intact, require
@@ -19,11 +19,12 @@ from ..tuning.frozen_tuner import (
     FrozenProblem,
     FrozenRecord,
     FrozenState,
+    first_loss,
     initial_frozen_state,
     tune_frozen,
 )
 from ..tuning.restarts import Event, Notify, own_seed
-from ..tuning.shift_alignment import alignment
+from ..tuning.shift_alignment import aligned_in, alignment, pool_shift, shift_alignment
 from ..tuning.val_loss import ValLoss, mean_distance_loss
 
 N_SHIFTED = 96  # training images that are augmented to see what the learned `a` does
@@ -40,8 +41,6 @@ class PretrainedCandidate:
     a: list[float]
     alignment: float  # J, over all of the pool
     mean_distance: float  # the paper's L_val, without training
-    score_variance: float
-    pool_scores: list[float]
     best_iteration: int
     val_loss: float  # around the best state, smoothed
     history: list[FrozenRecord]
@@ -56,13 +55,26 @@ class LearnedShift:
     alignment: float  # J
     mean_distance: float  # the paper's L_val, without training
 
-    def weight(self, dimension: float) -> float:
-        """How much more squares along the shift count.
 
-        Of d directions, an average one has 1/d of the anomalies' energy; the shift has J². So
-        squares along it get J²d more (docs/beyond-the-paper.md).
-        """
-        return max(0.0, self.alignment) ** 2 * dimension
+@dataclass(frozen=True)
+class TuningData:
+    """What is tuned on: normal images at the tuning size with their features, and the pool's
+    embeddings; coordinates come from these normal images alone."""
+
+    train: Tensor
+    normal: NormalFeatures
+    Z_val: Tensor
+    whitening: Whitening
+
+    @staticmethod
+    def of(train: Tensor, normal: NormalFeatures, Z_val: Tensor) -> "TuningData":
+        whitening = Whitening.of(normal.pooled, normal.light_changes)
+        return TuningData(train, normal, Z_val, whitening)
+
+    def half(self, of_normal: Tensor, of_pool: Tensor) -> "TuningData":
+        """As if there were no other images."""
+        normal = self.normal.among(of_normal)
+        return TuningData.of(self.train[of_normal], normal, self.Z_val[of_pool])
 
 
 @dataclass(frozen=True)
@@ -81,23 +93,17 @@ class FrozenRestart:
     initial_a: Tensor
     augmentation: Augmentation
     encoder: nn.Module
-    train: Tensor
-    Z_trn: Tensor
-    Z_val: Tensor
+    data: TuningData
     settings: PretrainedSettings
     val_loss: ValLoss
     seed: int
-    dimension: float
     checkpoints: Path | None
 
     def run(self, notify: Notify | None = None) -> FrozenResult:
         """Tune `a`, and see what it does to embeddings."""
         began, settings = time.perf_counter(), self.settings
         with torch_threads(settings.threads):
-            problem = FrozenProblem(
-                self.encoder, self.augmentation, self.val_loss, self.train, self.Z_trn, self.Z_val,
-                settings,
-            )  # fmt: skip
+            problem = self._problem()
             keeper = Checkpointer(self._path, self._fingerprint, pack_frozen)
             state = initial_frozen_state(problem, self.initial_a, own_seed(self.seed, self.number))
             if (content := keeper.read()) is not None:
@@ -114,34 +120,51 @@ class FrozenRestart:
 
             tune_frozen(problem, state, progress)
             assert state.best is not None, "tune_frozen keeps a best state"
-            density = GaussianDensity().fit(self.Z_trn)
-            shift = self._shift(state.best.a, density)
-            weighted = GaussianDensity(shift.shift, shift.weight(self.dimension)).fit(self.Z_trn)
-            pool_scores = weighted.score(self.Z_val)
-        candidate = self._candidate(state, shift, pool_scores, time.perf_counter() - began)
+            shift = self._shift(state.best.a)
+        candidate = self._candidate(state, shift, time.perf_counter() - began)
         return FrozenResult(candidate, shift)
 
-    def _shift(self, a: Tensor, density: GaussianDensity) -> LearnedShift:
+    def for_test(self, number: int, data: "TuningData", share: int) -> "FrozenRestart":
+        """The same on other data, under another number, with fewer iterations."""
+        n_most = max(1, self.settings.max_iterations // share)
+        settings = replace(self.settings, max_iterations=n_most)
+        return replace(self, number=number, data=data, settings=settings)
+
+    def initial_loss(self) -> float:
+        """Of the initial value or its mirror image, whichever is better, before any step."""
+        with torch_threads(self.settings.threads):
+            problem = self._problem()
+            generator = torch.Generator().manual_seed(self.seed)  # the same images in every restart
+            return first_loss(problem, self.initial_a, generator)
+
+    def _problem(self) -> FrozenProblem:
+        data, loss = self.data, self.val_loss
+        if loss is shift_alignment:  # its coordinates are computed once, and leave out the light
+            loss = aligned_in(data.whitening)
+        return FrozenProblem(
+            self.encoder, self.augmentation, loss, data.train, data.normal.pooled, data.Z_val,
+            self.settings,
+        )  # fmt: skip
+
+    def _shift(self, a: Tensor) -> LearnedShift:
         """Augment some training images by the learned `a`, and compare with the pool."""
+        data, device = self.data, device_of(self.encoder)
         generator = torch.Generator().manual_seed(self.seed)  # the same positions in every restart
-        index = torch.randperm(len(self.train), generator=generator)[:N_SHIFTED]
-        device = device_of(self.encoder)
+        index = torch.randperm(len(data.train), generator=generator)[:N_SHIFTED]
         noise = self.augmentation.draw(len(index), generator).to(device)
         with torch.no_grad():
-            images = self.augmentation(as_floats(self.train[index], device), a, noise)
-        Z_aug = embed_all(self.encoder, images)
-        shift = (Z_aug.double() - self.Z_trn[index].double()).mean(dim=0)
-        assert density.mean is not None and density.cholesky is not None
-        whitening = Whitening(density.mean, density.cholesky)
-        of_pool = self.Z_val.double().mean(dim=0) - whitening.mean
+            images = self.augmentation(as_floats(data.train[index], device), a, noise)
+        Z_aug, Z_trn = embed_all(self.encoder, images), data.normal.pooled
+        shift = (Z_aug.double() - Z_trn[index].double()).mean(dim=0)
+        of_pool = pool_shift(data.whitening(Z_trn), data.whitening(data.Z_val))
         return LearnedShift(
             shift=shift,
-            alignment=float(alignment(whitening.shift(shift), whitening.shift(of_pool))),
-            mean_distance=float(mean_distance_loss(self.Z_trn, Z_aug, self.Z_val)),
+            alignment=float(alignment(data.whitening.shift(shift), of_pool)),
+            mean_distance=float(mean_distance_loss(Z_trn, Z_aug, data.Z_val)),
         )
 
     def _candidate(
-        self, state: FrozenState, shift: LearnedShift, pool_scores: Tensor, seconds: float
+        self, state: FrozenState, shift: LearnedShift, seconds: float
     ) -> PretrainedCandidate:
         best = state.best
         assert best is not None
@@ -153,8 +176,6 @@ class FrozenRestart:
             a=best.a.tolist(),
             alignment=shift.alignment,
             mean_distance=shift.mean_distance,
-            score_variance=score_variance(pool_scores),
-            pool_scores=pool_scores.tolist(),
             best_iteration=best.iteration,
             val_loss=best.loss,
             history=state.history,
@@ -173,7 +194,8 @@ class FrozenRestart:
         words = [asdict(self.settings), loss, self.seed, self.number, self.initial_a.tolist(),
                  type(augmentation), augmentation.__dict__, self.encoder,
                  source(augmentation)]  # fmt: skip
-        return fingerprint(words, [self.train, self.Z_trn, self.Z_val])
+        data = self.data
+        return fingerprint(words, [data.train, data.normal.pooled, data.Z_val])
 
 
 def event(restart: FrozenRestart, state: FrozenState) -> Event:

@@ -15,6 +15,7 @@ from ..encoders.encoding import embed_all
 from ..encoders.resnet import ResNet18
 from ..features import Features
 from ..scoring.calibration import Likelihood
+from ..scoring.contamination import contamination
 from ..scoring.gaussian import GaussianDensity, cross_fitted_scores
 from ..scoring.part import Part
 from ..scoring.threshold import held_out_split
@@ -91,17 +92,19 @@ class PaperMethod:
             normal_scores = model.score_all(held_out).scores
         else:
             normal_scores = cross_fitted_scores(best.Z_trn, seed=problem.seed)
+        pool_scores = model.score_features(Features(best.Z_pool)).scores
         warnings = [*about_restarts(candidates, chosen), *about_counts(len(pool), normal_scores)]
         return Fitted(
             model=model,
             normal_scores=normal_scores,
-            pool_scores=model.score_features(Features([], best.Z_pool)).scores,
+            pool_scores=pool_scores,
             train_index=kept,
             held_out_index=held,
             candidates=candidates,
             chosen=chosen,
             augmentation=restarts[chosen].augmentation,
             warnings=warnings,
+            contamination=contamination(pool_scores.numpy(), normal_scores.numpy()),
             transient=Transient(best.Z_trn, best.Z_pool),
         )
 

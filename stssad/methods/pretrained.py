@@ -1,39 +1,49 @@
-"""The pretrained method: a frozen encoder, augmentation types tuned by shift alignment, evidence
-on halves of the images, and a calibrated score of image-level Gaussian and memory bank.
+"""The pretrained method: a frozen encoder, a calibrated score of image-level Gaussian and memory
+bank, what the pool's outliers teach it, and augmentation types tuned by shift alignment.
 
 docs/beyond-the-paper.md has the derivation.
 """
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..augment import Augmentation
+from ..augment.light import draw_light, relit
 from ..encoders.efficientnet_lite import EfficientNetLite0
 from ..encoders.encoder import embedding_dim
-from ..encoders.encoding import encode
-from ..features import Features
+from ..encoders.encoding import embed_all, encode
+from ..features import Features, NormalFeatures
 from ..registry import AUGMENTATIONS, DEFAULT_TYPES
 from ..scoring.anomaly_map import MapScale
 from ..scoring.calibration import CalibratedSum, Scores
-from ..scoring.evidence import Evidence, evidence_score, halves
+from ..scoring.conditions import differences
+from ..scoring.contamination import contamination
+from ..scoring.evidence import Evidence
 from ..scoring.gaussian import ImageGaussian
+from ..scoring.lesson import Lesson
 from ..scoring.memory_bank import MemoryBank
-from ..scoring.part import Part
-from ..scoring.threshold import held_out_split
-from ..scoring.whitening import Whitening, cross_fitted, effective_dimension
+from ..scoring.part import Part, PartScores, random_folds
+from ..scoring.threshold import held_out_split, threshold_for
 from ..settings import PretrainedSettings
 from ..tuning.frozen_tuner import FrozenRecord
-from ..tuning.restarts import run_all
-from ..tuning.shift_alignment import alignment, shift_alignment
+from ..tuning.restarts import Event, own_seed, run_all
+from ..tuning.shift_alignment import shift_alignment
 from ..tuning.val_loss import ValLoss
-from .advice import about_counts
+from .advice import about_conditions, about_counts
 from .anomaly_model import AnomalyModel
-from .frozen_restart import FrozenRestart, FrozenResult, PretrainedCandidate
+from .evidence import weigh
+from .frozen_restart import FrozenRestart, FrozenResult, PretrainedCandidate, TuningData
 from .problem import Choices, Fitted, Problem, Transient, check_counts
+
+MOST_RELIT = 300  # images in other light, which say what is to be left out
+OUTLIER_RATE = 0.01  # of normal images that would count among the pool's outliers
+RELIT_SEED = 1_000_033  # own number of their seed, so that nothing else draws the same
 
 
 class PretrainedMethod:
@@ -61,30 +71,43 @@ class PretrainedMethod:
         train, held_out = problem.train[kept], problem.train[held]
         check_counts(train, problem.pool)
         encoder = frozen(problem)
-        normal = encode(encoder, train)
-        pool = None if problem.pool is None else encode(encoder, problem.pool)
+        normal = encode_normal(problem, encoder, train)
+        pool = encode_pool(problem, encoder)
         tuned = None if pool is None else tuned_to(problem, encoder, train, normal, pool)
-        parts = scoring_parts(problem.choices.parts, normal, tuned)
-        scorer = CalibratedSum(parts).to(problem.device)
-        of_normal = scorer.fit(normal, problem.seed)
-        model = AnomalyModel(encoder, scorer, problem.image_size)
-        of_pool = None if pool is None else model.score_features(pool)
-        normal_scores = model.score_all(held_out).scores if len(held_out) else of_normal.scores
-        n_pool = None if pool is None else len(pool)
+        scored = score_with(problem, encoder, normal, pool)
+        normal_scores = scored.of_normal.scores
+        if len(held_out):
+            normal_scores = scored.model.score_all(held_out).scores
         found = Fitted(
-            model=model,
+            model=scored.model,
             normal_scores=normal_scores,
-            pool_scores=None if of_pool is None else of_pool.scores,
+            pool_scores=None if scored.of_pool is None else scored.of_pool.scores,
             train_index=kept,
             held_out_index=held,
             candidates=[],
             chosen=None,
             augmentation=None,
-            warnings=about_counts(n_pool, normal_scores),
-            map_scale=map_scale(of_normal, of_pool),
+            warnings=about_counts(None if pool is None else len(pool), normal_scores),
+            lesson=scored.lesson,
+            map_scale=map_scale(scored.of_normal, scored.of_pool),
             transient=Transient(normal.pooled),
         )
-        return found if tuned is None else tuned.into(found, pool, of_pool)
+        if tuned is None or pool is None or scored.plain is None or scored.of_pool is None:
+            return found
+        assert problem.pool is not None
+        found.warnings.extend(about_conditions(differences(train, problem.pool)))
+        return replace(
+            found,
+            candidates=[result.candidate for result in tuned.results],
+            chosen=tuned.chosen,
+            augmentation=tuned.restarts[tuned.chosen].augmentation,
+            evidence=tuned.evidence,
+            contamination=contamination(scored.plain.numpy(), scored.plain_normal.numpy()),
+            transient=replace(
+                found.transient, Z_pool=pool.pooled, pool_maps=scored.of_pool.maps,
+                untuned=scored.untuned,
+            ),
+        )  # fmt: skip
 
     def empty_scorer(self, parts: list[Part] | None) -> nn.Module:
         return CalibratedSum(parts or [])
@@ -107,58 +130,90 @@ def frozen(problem: Problem) -> nn.Module:
     return encoder.to(problem.device).eval().requires_grad_(False)
 
 
+def stage(problem: Problem, number: int, words: str, n_most: int) -> Callable[[int], None]:
+    """Tells whoever shows progress how far a stage of the fit is."""
+
+    def tell(n_done: int) -> None:
+        if problem.progress is not None:
+            problem.progress(Event.of_stage(number, words, n_done, n_most))
+
+    return tell
+
+
+def encode_normal(problem: Problem, encoder: nn.Module, train: Tensor) -> NormalFeatures:
+    """Normal images, and some of them in other light: every one twice, or as many as suffice."""
+    generator = torch.Generator().manual_seed(own_seed(problem.seed, RELIT_SEED))
+    n_copies = min(MOST_RELIT, 2 * len(train))
+    source = torch.randperm(len(train), generator=generator).repeat(2)[:n_copies]
+    noise = draw_light(n_copies, generator)
+
+    def change(images: Tensor, rows: slice) -> Tensor:
+        return relit(images, noise[rows])
+
+    normal = encode(encoder, train, None, stage(problem, 0, "encoding normal images", len(train)))
+    told = stage(problem, 1, "encoding them in other light", n_copies)
+    return NormalFeatures(normal, encode(encoder, train[source], change, told), source)
+
+
+def encode_pool(problem: Problem, encoder: nn.Module) -> Features | None:
+    if problem.pool is None:
+        return None
+    told = stage(problem, 2, "encoding the pool", len(problem.pool))
+    return encode(encoder, problem.pool, None, told)
+
+
 @dataclass(frozen=True)
-class Tuned:
-    """Every restart, the chosen one, and whether the pool bears it out."""
+class Scored:
+    """The fitted model, and what it says of normal images and pool."""
 
-    restarts: list[FrozenRestart]
-    results: list[FrozenResult]
-    chosen: int
-    evidence: Evidence
-    dimension: float
-
-    def into(self, found: Fitted, pool: Features | None, of_pool: Scores | None) -> Fitted:
-        assert pool is not None and of_pool is not None
-        return replace(
-            found,
-            candidates=[result.candidate for result in self.results],
-            chosen=self.chosen,
-            augmentation=self.restarts[self.chosen].augmentation,
-            evidence=self.evidence,
-            transient=replace(
-                found.transient,
-                Z_pool=pool.pooled,
-                pool_maps=of_pool.maps,
-                shifts=[result.shift for result in self.results],
-                dimension=self.dimension,
-            ),
-        )
+    model: AnomalyModel
+    of_normal: Scores  # each as if it hadn't been seen
+    of_pool: Scores | None
+    plain_normal: Tensor  # before anything was learned from the pool
+    plain: Tensor | None
+    untuned: nn.Module  # the scorer then
+    lesson: Lesson | None
 
 
-def tuned_to(
-    problem: Problem, encoder: nn.Module, train: Tensor, normal: Features, pool: Features
-) -> Tuned:
-    """Every initial value of every augmentation type, the best by J, and the evidence for it."""
-    dimension = effective_dimension(cross_fitted(normal.pooled, problem.seed))
-    restarts = restarts_of(problem, encoder, train, normal.pooled, pool.pooled, dimension)
-    results = run_all(restarts, problem.jobs, problem.progress)
-    chosen = max(results, key=lambda result: result.shift.alignment).candidate.number
-    evidence = weigh(problem, restarts, results, chosen)
-    return Tuned(restarts, results, chosen, evidence, dimension)
-
-
-def scoring_parts(given: list[Part] | None, normal: Features, tuned: Tuned | None) -> list[Part]:
-    """The parts of the score; those that can are told the direction, if the pool bears it out."""
+def score_with(
+    problem: Problem, encoder: nn.Module, normal: NormalFeatures, pool: Features | None
+) -> Scored:
+    """Fit the score to normal images; then let the pool's own outliers teach it."""
+    given = problem.choices.parts
     if given is None:
-        given = [ImageGaussian(), MemoryBank()] if normal.is_spatial else [ImageGaussian()]
-    parts = copy.deepcopy(given)
-    if tuned is not None:
-        shift = tuned.results[tuned.chosen].shift
-        weight = shift.weight(tuned.dimension) if tuned.evidence.fits else 0.0
-        for part in parts:
-            if hasattr(part, "up_weight"):
-                part.up_weight(shift.shift, weight)
-    return parts
+        given = [ImageGaussian(), MemoryBank()] if normal.features.is_spatial else [ImageGaussian()]
+    scorer = CalibratedSum(copy.deepcopy(given)).to(problem.device)
+    model = AnomalyModel(encoder, scorer, problem.image_size)
+    fold = random_folds(len(normal), problem.seed)
+    told = stage(problem, 3, "fitting the score", 2)
+    told(0)
+    crossed = scorer.fit(normal, fold, problem.seed)
+    told(1)
+    scored = taught(model, crossed, normal, fold, pool)
+    told(2)
+    return scored
+
+
+def taught(
+    model: AnomalyModel, crossed: list[PartScores], normal: NormalFeatures, fold: Tensor,
+    pool: Features | None,
+) -> Scored:  # fmt: skip
+    """A fitted score, calibrated, and then taught by those of the pool that it finds outlying."""
+    scorer = model.scorer
+    assert isinstance(scorer, CalibratedSum)
+    of_normal = scorer.calibrate(crossed)
+    if pool is None:
+        return Scored(model, of_normal, None, of_normal.scores, None, scorer, None)
+    untuned = copy.deepcopy(scorer)
+    plain, plain_normal = model.score_features(pool), of_normal.scores
+    limit = threshold_for(plain_normal.numpy(), OUTLIER_RATE, scorer.floor)
+    outliers = pool[(plain.scores > limit).nonzero()[:, 0]]
+    crossed, lesson = scorer.learn(outliers, normal, fold, crossed)
+    if lesson is None or lesson.weight == 0:
+        return Scored(model, of_normal, plain, plain_normal, plain.scores, untuned, lesson)
+    of_normal = scorer.calibrate(crossed)
+    of_pool = model.score_features(pool)
+    return Scored(model, of_normal, of_pool, plain_normal, plain.scores, untuned, lesson)
 
 
 def map_scale(of_normal: Scores, of_pool: Scores | None) -> MapScale | None:
@@ -167,38 +222,57 @@ def map_scale(of_normal: Scores, of_pool: Scores | None) -> MapScale | None:
     return MapScale.of(of_normal.maps, None if of_pool is None else of_pool.maps)
 
 
-def weigh(
-    problem: Problem, restarts: list[FrozenRestart], results: list[FrozenResult], chosen: int
-) -> Evidence:
-    """Two restarts more, each on half of the images, tested on the other half."""
-    first = restarts[0]
-    Z_trn, Z_val, seed = first.Z_trn, first.Z_val, problem.seed
-    whitening = Whitening.of(Z_trn)
-    shifts = whitening.shift(torch.stack([result.shift.shift for result in results]))
-    of_normal, of_pool = halves(len(Z_trn), seed), halves(len(Z_val), seed)
-    again = []
-    for k, (n, p) in enumerate(zip(of_normal, of_pool, strict=True)):
-        moved = Z_val[p].double().mean(dim=0) - Z_trn[n].double().mean(dim=0)
-        best = restarts[int(alignment(shifts, whitening.shift(moved)).argmax())]
-        half = replace(
-            best, number=len(restarts) + k, train=first.train[n], Z_trn=Z_trn[n], Z_val=Z_val[p]
-        )
-        again.append(half)
-    one, other = run_all(again, problem.jobs, problem.progress)
-    crossed = cross_fitted(Z_trn, seed)
-    z = evidence_score(
-        normal=(crossed[of_normal[0]], crossed[of_normal[1]]),
-        pool=(whitening(Z_val[of_pool[0]].double()), whitening(Z_val[of_pool[1]].double())),
-        shifts=(whitening.shift(one.shift.shift), whitening.shift(other.shift.shift)),
+@dataclass(frozen=True)
+class Tuned:
+    """Every restart, the chosen one, and whether the pool bears it out."""
+
+    restarts: list[FrozenRestart]
+    results: list[FrozenResult]
+    chosen: int
+    evidence: Evidence
+
+
+def tuning_data(
+    problem: Problem, encoder: nn.Module, train: Tensor, normal: NormalFeatures, pool: Features
+) -> TuningData:
+    """Smaller images, where they are large: tuning looks at thousands of them."""
+    settings = problem.choices.settings
+    assert isinstance(settings, PretrainedSettings) and problem.pool is not None
+    if problem.image_size <= settings.tuning_size:
+        return TuningData.of(train, normal, pool.pooled)
+    train, small_pool = (shrunk(x, settings.tuning_size) for x in (train, problem.pool))
+    smaller = replace(problem, train=train, pool=small_pool, progress=None)
+    return TuningData.of(
+        train, encode_normal(smaller, encoder, train), embed_all(encoder, small_pool)
     )
-    tested = (one.candidate.augmentation, other.candidate.augmentation)
-    return Evidence(results[chosen].shift.alignment, z, tested)
 
 
-def restarts_of(
-    problem: Problem, encoder: nn.Module, train: Tensor, Z_trn: Tensor, Z_val: Tensor,
-    dimension: float,
-) -> list[FrozenRestart]:  # fmt: skip
+def tuned_to(
+    problem: Problem, encoder: nn.Module, train: Tensor, normal: NormalFeatures, pool: Features
+) -> Tuned:
+    """Every initial value of every augmentation type, the best by J, and the evidence for it."""
+    data = tuning_data(problem, encoder, train, normal, pool)
+    restarts = restarts_of(problem, encoder, data)
+    results = run_all(restarts, problem.jobs, problem.progress)
+    best = max(results, key=lambda result: result.shift.alignment)
+    evidence = weigh(
+        restarts, data, best.shift.alignment, problem.seed, problem.jobs, problem.progress
+    )
+    return Tuned(restarts, results, best.candidate.number, evidence)
+
+
+def shrunk(images: Tensor, size: int) -> Tensor:
+    """Images of that size, averaged."""
+    if images.dtype != torch.uint8:
+        return F.interpolate(images, size=(size, size), mode="area")
+    some = [
+        F.interpolate(chunk.float(), size=(size, size), mode="area").round().to(torch.uint8)
+        for chunk in torch.split(images, 64)
+    ]
+    return torch.cat(some)
+
+
+def restarts_of(problem: Problem, encoder: nn.Module, data: TuningData) -> list[FrozenRestart]:
     """One for each initial value of each augmentation type."""
     choices = problem.choices
     assert isinstance(choices.settings, PretrainedSettings)
@@ -209,13 +283,10 @@ def restarts_of(
             initial_a=a,
             augmentation=augmentation,
             encoder=encoder,
-            train=train,
-            Z_trn=Z_trn,
-            Z_val=Z_val,
+            data=data,
             settings=choices.settings,
             val_loss=choices.val_loss,
             seed=problem.seed,
-            dimension=dimension,
             checkpoints=problem.checkpoints,
         )
         for number, (augmentation, a) in enumerate(starts)

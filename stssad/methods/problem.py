@@ -1,6 +1,5 @@
 """What every method is given, and what it gives back."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -10,9 +9,11 @@ from torch import Tensor, nn
 
 from ..augment import Augmentation
 from ..scoring.anomaly_map import MapScale
+from ..scoring.contamination import Contamination
 from ..scoring.evidence import Evidence
+from ..scoring.lesson import Lesson
 from ..scoring.part import Part
-from ..settings import AnySettings
+from ..settings import AnySettings, Reading
 from ..tuning.restarts import Notify
 from ..tuning.val_loss import ValLoss
 from .anomaly_model import AnomalyModel
@@ -30,9 +31,12 @@ class Choices:
     val_loss: ValLoss
     parts: list[Part] | None  # None where the method has none to choose
 
-    def with_white_level(self, level: int | None) -> "Choices":
-        """As deep grey was read."""
-        return replace(self, settings=replace(self.settings, white_level=level))
+    def with_reading(self, reading: Reading) -> "Choices":
+        """As files were read."""
+        settings = replace(self.settings, white_level=reading.white_level)
+        if settings.image_size is None:
+            settings = replace(settings, image_size=reading.image_size)
+        return replace(self, settings=settings)
 
 
 @dataclass(frozen=True)
@@ -61,8 +65,7 @@ class Transient:
     Z_trn: Tensor = field(default_factory=lambda: torch.empty(0))  # of the images fitted to
     Z_pool: Tensor = field(default_factory=lambda: torch.empty(0))
     pool_maps: Tensor | None = None  # anomaly maps (n, h, w)
-    shifts: Sequence[Any] = ()  # of each restart, for comparisons
-    dimension: float = 0.0  # over how many directions unseen normal images spread
+    untuned: nn.Module | None = None  # the scorer before it learned from the pool
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,9 @@ class Fitted:
     augmentation: Augmentation | None  # the chosen one's
     warnings: list[str]
     evidence: Evidence | None = None
+    lesson: Lesson | None = None  # what the pool's outliers have taught the score
+    # From scores that have learned nothing from the pool, so that they can't bear themselves out.
+    contamination: Contamination | None = None
     map_scale: MapScale | None = None
     transient: Transient = field(default_factory=Transient)
 

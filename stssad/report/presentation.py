@@ -6,7 +6,7 @@ from typing import Any
 
 from ..methods.frozen_restart import PretrainedCandidate
 from ..methods.paper_candidate import PaperCandidate
-from ..scoring.evidence import LEAST_Z
+from ..scoring.evidence import LEVEL
 from ..summary import Summary
 from ..words import in_words
 
@@ -102,26 +102,38 @@ def pretrained_evidence(s: Summary) -> str:
     if found is None:
         return ""
     what = f"{s.noun} ({s.learned['type']})"
-    numbers = f"J = {found.alignment:.2f}, z = {found.z:.1f}"
-    tested = f"the halves of the pool that tested it chose {' and '.join(found.tested)}"
+    numbers = f"J = {found.alignment:.2f}, p = {found.p_value:.2g}"
+    tested = f"the two halves of the images that tested it chose {' and '.join(found.tested)}"
     if found.fits:
         return (
-            f"The pool's mean shift aligns with that of {what} far better than normal images' does "
-            f"by chance ({numbers}; {tested}), so scores are up-weighted along that direction."
+            f"The pool's most unusual images have moved the way that {what} moves images, further "
+            f"than by chance ({numbers}; {tested}). {lesson_in_words(s)}"
         )
     return (
-        f"No augmentation fits: the pool's mean shift doesn't align with that of the best, {what}, "
-        f"better than normal images' may by chance ({numbers}, at least {LEAST_Z:.0f} is asked "
-        f"for; {tested}). The scores are the encoder's alone."
+        f"No augmentation fits: along the shift of the best, {what}, the pool has moved no further "
+        f"than normal images may by chance ({numbers}, at most {LEVEL:g} is asked for; {tested}). "
+        f"{lesson_in_words(s)}"
+    )
+
+
+def lesson_in_words(s: Summary) -> str:
+    """What the score has learned from the pool."""
+    if s.lesson is None or s.lesson.weight == 0:
+        return "The scores are the encoder's alone."
+    return (
+        f"{s.lesson.n_outliers} images of the pool are outliers among normal ones, and agree on a "
+        f"direction (mean cosine of pairs {s.lesson.agreement:.2f}): scores are up-weighted along "
+        "it."
     )
 
 
 PRETRAINED = Presentation(
     scores=pretrained_scores,
     tuning="From each initial value of each augmentation type, the augmentation is tuned by "
-    "gradient until it moves images the way the pool has moved: J is the cosine between the two "
-    "shifts, 1 at best. The restart with the largest J is chosen. Then each half of the images "
-    "chooses and tunes again, and the other half tests the result: that is z.",
+    "gradient until it moves images the way the pool's most unusual ones have moved: J is the "
+    "cosine between the two shifts, 1 at best. The restart with the largest J is chosen. Then each "
+    "half of the images chooses and tunes again, and the other half tests the result: that is p, "
+    "how often a clean pool would show as much.",
     row=pretrained_row,
     curves={"loss": val_curve},
     captions={"loss": "What is minimised (1 - J), from every restart; the chosen one is bold."},
@@ -143,6 +155,14 @@ def finding(s: Summary) -> str:
     n, flagged = len(s.pool_scores), int(s.flagged.sum())
     about = s.contamination.in_words()
     count = f"{flagged} of its {n} images score above the threshold"
+    expected = round(s.contamination.estimate * n)
+    if expected > flagged and not s.contamination.looks_clean:
+        few = expected - flagged
+        ranks = f"{flagged + 1} to {expected}" if few > 1 else f"{expected}"
+        count += (
+            f", and about {few} more are probably just below it: look at rank{'s' * (few > 1)} "
+            f"{ranks}"
+        )
     if s.contamination.looks_clean:
         return f"{about[0].upper()}{about[1:]}; {count}."
     kind = "No augmentation was found that resembles them."

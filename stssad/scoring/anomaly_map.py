@@ -29,14 +29,19 @@ class MapScale:
 
     @staticmethod
     def of(normal: Tensor, pool: Tensor | None) -> "MapScale":
-        """From the usual normal patch to the pool's highest-scoring, or beyond all normal ones."""
-        low = float(normal.median())
-        beyond = low + 1.5 * (high_quantile(normal) - low)
-        of_pool = high_quantile(pool) if pool is not None else beyond
-        return MapScale(low, max(of_pool, beyond, low + 1e-6))
+        """Dark up to the highest patch of a usual normal image, so that clean images stay dark.
+
+        Half-way at the highest patch of one normal image in a hundred; or later, where the pool has
+        such patches that all of them would be at the end of the scale.
+        """
+        of_images = normal.flatten(1).max(dim=1).values
+        low = float(of_images.median())
+        rare = max(high_quantile(of_images), low + 1e-6)
+        high = low + 2 * (rare - low)
+        if pool is not None:
+            high = max(high, high_quantile(pool.flatten(1).max(dim=1).values, 0.95))
+        return MapScale(low, high)
 
 
-def high_quantile(values: Tensor) -> float:
-    """So high that one in two hundred exceeds it."""
-    flat = values.flatten()
-    return float(flat.kthvalue(max(1, round(0.995 * len(flat)))).values)
+def high_quantile(values: Tensor, quantile: float = 0.99) -> float:
+    return float(values.kthvalue(max(1, round(quantile * len(values)))).values)

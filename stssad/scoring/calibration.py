@@ -11,9 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..features import Features
+from ..features import Features, NormalFeatures
 from .gaussian import GaussianDensity
-from .part import Part, random_folds
+from .lesson import Lesson
+from .part import Part, PartScores
 
 
 @dataclass(frozen=True)
@@ -62,13 +63,28 @@ class CalibratedSum(nn.Module):
         self.register_buffer("spreads", torch.ones(len(parts), dtype=torch.float64))
         self.register_buffer("total", torch.tensor([0.0, 1.0], dtype=torch.float64))
 
-    def fit(self, normal: Features, seed: int) -> Scores:
-        """All parts, and the scales that bring them together; scores as if each were unseen."""
-        fold = random_folds(len(normal), seed)
-        found = [part.fit(normal, fold, seed) for part in self.parts]  # type: ignore[operator]
-        scales = [scale_of(logs(part.scores)) for part in found]
-        self.centers, self.spreads = torch.stack(scales, dim=1).to(self.total.device)
+    def fit(self, normal: NormalFeatures, fold: Tensor, seed: int) -> list[PartScores]:
+        """All parts; what each says of normal images as if it hadn't seen their fold."""
+        return [part.fit(normal, fold, seed) for part in self.parts]  # type: ignore[operator]
+
+    def learn(
+        self, outliers: Features, normal: NormalFeatures, fold: Tensor, found: list[PartScores]
+    ) -> tuple[list[PartScores], Lesson | None]:
+        """Show the pool's outliers to the parts that learn from them; normal scores as `fit`'s."""
+        lesson, taught = None, []
+        for part, before in zip(self.parts, found, strict=True):
+            if hasattr(part, "learn"):
+                lesson = part.learn(outliers)  # type: ignore[operator]
+                taught.append(part.crossed(normal, fold))  # type: ignore[operator]
+            else:
+                taught.append(before)
+        return taught, lesson
+
+    def calibrate(self, found: list[PartScores]) -> Scores:
+        """Bring the parts to one scale, by what they say of normal images that they didn't see."""
         device = self.total.device
+        scales = [scale_of(logs(part.scores)) for part in found]
+        self.centers, self.spreads = torch.stack(scales, dim=1).to(device)
         parts = [part.scores.to(device) for part in found]
         self.total = scale_of(self._sum(parts)).to(device)
         maps = [part.maps for part in found if part.maps is not None]

@@ -7,7 +7,7 @@ import numpy as np
 
 from .threshold import ScoreArray
 
-HIGH_QUANTILE = 0.9  # contamination is judged by the images above this quantile of normal ones
+QUANTILES = (0.9, 0.97, 0.99)  # of normal scores: contamination is judged by the images above
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,29 @@ def contamination(
     With t the k-th smallest of m normal scores, a new normal image exceeds t with probability
     q ~ Beta(m+1-k, k), for any distribution. If a share π of the pool is anomalous and exceeds t,
     the pool exceeds it with probability p = π + (1-π)q, so π = (p-q)/(1-q); p is Beta by the count
-    in the pool. Anomalies below t are not seen, which makes the estimate too low; a direction that
-    was learned from the same pool makes it too high.
+    in the pool. Few anomalies show at a high t, which normal images hardly exceed; a low t misses
+    fewer of them. So the lower end is the best of several t (at a level that allows for the
+    choice), with its estimate, and the upper end that of the lowest t.
     """
     rng = np.random.default_rng(0)
-    m = len(normal_scores)
-    k = max(1, math.ceil(HIGH_QUANTILE * m))
+    shares = [_shares(pool_scores, normal_scores, q, n_draws, rng) for q in QUANTILES]
+    lows = [float(np.quantile(share, 0.025 / len(QUANTILES))) for share in shares]
+    best = int(np.argmax(lows)) if max(lows) > 0 else 0
+    estimate = float(np.median(shares[best]))
+    high = max(float(np.quantile(shares[0], 0.975)), float(np.quantile(shares[best], 0.975)))
+    return Contamination(estimate, lows[best], high)
+
+
+def _shares(
+    pool_scores: ScoreArray, normal_scores: ScoreArray, quantile: float, n_draws: int,
+    rng: np.random.Generator,
+) -> ScoreArray:  # fmt: skip
+    """Draws of π at one t."""
+    m, n = len(normal_scores), len(pool_scores)
+    k = max(1, math.ceil(quantile * m))
     t = np.sort(normal_scores)[k - 1]
-    n_above, n = int((pool_scores > t).sum()), len(pool_scores)
+    n_above = int((pool_scores > t).sum())
     q = rng.beta(m + 1 - k, k, n_draws)
     p = rng.beta(n_above + 0.5, n - n_above + 0.5, n_draws)
-    share = np.clip((p - q) / (1 - q), 0, 1)
-    low, estimate, high = np.quantile(share, [0.025, 0.5, 0.975])
-    return Contamination(float(estimate), float(low), float(high))
+    share: ScoreArray = np.clip((p - q) / (1 - q), 0, 1)
+    return share

@@ -1,61 +1,50 @@
 """The Gaussian density estimator: embeddings to one anomaly score for each image (Sec. 5)."""
 
-import copy
 import math
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..features import Features
-from ..layout import canonical
+from ..features import Features, NormalFeatures
+from .lesson import DIRECTIONS, Lesson, lesson_of
 from .part import PartScores, random_folds
+from .whitening import N_NUISANCE, Whitening
 
 
 class GaussianDensity(nn.Module):
     """Negative log-likelihood under a Gaussian with Ledoit-Wolf covariance.
 
     ½d² + const rather than the distance d: the ranking is the same, but the variance of the scores,
-    by which restarts are compared, is not. Shrinkage, because with fewer images than dimensions the
-    plain covariance is singular.
+    by which restarts are compared, is not.
 
     With a `shift` (d,) that anomalies are known to make, squares along it are up-weighted
     (docs/beyond-the-paper.md): ½|w|² + ½ weight·max(0, u·w)², w whitened, u the whitened shift's
     direction.
     """
 
-    def __init__(self, shift: Tensor | None = None, weight: float = 0.0) -> None:
+    def __init__(
+        self, shift: Tensor | None = None, weight: float = 0.0, n_nuisance: int = N_NUISANCE
+    ) -> None:
         super().__init__()
-        self.mean: Tensor | None
-        self.cholesky: Tensor | None
+        self.whitening = Whitening(n_nuisance)
         self.shift: Tensor | None
         self.weight: Tensor
-        self.register_buffer("mean", None)
-        self.register_buffer("cholesky", None)
         self.register_buffer("shift", None if shift is None else shift.double())
         self.register_buffer("weight", torch.tensor(weight, dtype=torch.float64))
 
-    def fit(self, Z: Tensor) -> "GaussianDensity":
-        """From the embeddings (n, d) of normal images, n at least 2."""
-        from sklearn.covariance import ledoit_wolf  # slow to import
-
-        if len(Z) < 2:
-            raise ValueError(f"a Gaussian needs at least 2 embeddings, got {len(Z)}")
-        device, Z = self.weight.device, Z.detach().cpu().double()
-        covariance = torch.from_numpy(ledoit_wolf(Z.numpy())[0])
-        # A floor for embeddings that are constant in some dimension, far below any that are not.
-        floor = 1e-10 * covariance.diagonal().mean().clamp_min(1e-10)
-        regular = covariance + floor * torch.eye(len(covariance), dtype=covariance.dtype)
-        self.mean = canonical(Z.mean(dim=0)).to(device)
-        self.cholesky = canonical(torch.linalg.cholesky(regular)).to(device)
+    def fit(self, Z: Tensor, light_changes: Tensor | None = None) -> "GaussianDensity":
+        """From the embeddings (n, d) of normal images; what light does to some is left out."""
+        self.whitening.fit(Z, light_changes)
         return self
 
     @property
     def least(self) -> float:
         """The score of the Gaussian's centre, below which there is none."""
-        assert self.cholesky is not None
-        log_det = 2 * self.cholesky.diagonal().log().sum()
-        return float((log_det + len(self.cholesky) * math.log(2 * math.pi)) / 2)
+        cholesky = self.whitening.cholesky
+        assert cholesky is not None
+        log_det = 2 * cholesky.diagonal().log().sum()
+        return float((log_det + len(cholesky) * math.log(2 * math.pi)) / 2)
 
     def score(self, Z: Tensor) -> Tensor:
         """Scores (n,) in float64 of embeddings (n, d)."""
@@ -63,48 +52,52 @@ class GaussianDensity(nn.Module):
 
     def distance(self, Z: Tensor) -> Tensor:
         """The score above the least one: ½|w|² and what is added along the shift."""
-        if self.mean is None:
+        if self.whitening.mean is None:
             raise ValueError("this GaussianDensity has not been fitted; call fit(Z) first")
-        w = self.whitened(Z.detach().to(self.mean.device).double() - self.mean)
-        distance: Tensor = w.square().sum(dim=0) / 2
+        w = self.whitening(Z.detach())
+        distance: Tensor = w.square().sum(dim=1) / 2
         if self.shift is None:
             return distance
-        u = self.whitened(self.shift[None])[:, 0]
-        along: Tensor = (u @ w) / torch.linalg.vector_norm(u).clamp_min(1e-300)
+        u = self.whitening.shift(self.shift)
+        along: Tensor = (w @ u) / torch.linalg.vector_norm(u).clamp_min(1e-300)
         return distance + self.weight * along.clamp_min(0).square() / 2
-
-    def whitened(self, rows: Tensor) -> Tensor:
-        """(d, n) of differences (n, d)."""
-        assert self.cholesky is not None
-        whitened: Tensor = torch.linalg.solve_triangular(self.cholesky, rows.T, upper=False)
-        return whitened
-
-    def crossed(self, Z_trn: Tensor, fold: Tensor) -> Tensor:
-        """The distance (n,) of each training image from a density that hasn't seen its fold."""
-        distances = torch.empty(len(Z_trn), dtype=torch.float64)
-        for k in range(int(fold.max()) + 1):
-            of_others = copy.deepcopy(self).fit(Z_trn[fold != k])
-            distances[fold == k] = of_others.distance(Z_trn[fold == k]).cpu()
-        return distances
 
 
 class ImageGaussian(nn.Module):
     """The image-level part: how far the image's embedding is from the normal ones."""
 
-    def __init__(self) -> None:
+    def __init__(self, n_nuisance: int = N_NUISANCE, directions: float = DIRECTIONS) -> None:
+        """n_nuisance: directions of light that are left out; directions: how many others there
+        are, by which a direction that outliers agree on gains."""
         super().__init__()
-        self.density = GaussianDensity()
+        self.n_nuisance, self.directions = n_nuisance, directions
+        self.density = GaussianDensity(n_nuisance=n_nuisance)
 
     def config(self) -> dict[str, Any]:
-        return {}
+        return {"n_nuisance": self.n_nuisance, "directions": self.directions}
 
-    def up_weight(self, shift: Tensor, weight: float) -> None:
-        """Squares along a learned shift of the embeddings count 1 + weight times."""
-        self.density = GaussianDensity(shift, weight).to(self.density.weight.device)
+    def learn(self, outliers: Features) -> Lesson:
+        """Squares along the direction that the pool's outliers share count for more from now on."""
+        shift, lesson = lesson_of(outliers.pooled, self.density.whitening, self.directions)
+        taught = GaussianDensity(shift, lesson.weight).to(self.density.weight.device)
+        taught.whitening = self.density.whitening
+        self.density = taught
+        return lesson
 
-    def fit(self, normal: Features, fold: Tensor, seed: int) -> PartScores:
-        self.density.fit(normal.pooled)
-        return PartScores(self.density.crossed(normal.pooled, fold))
+    def fit(self, normal: NormalFeatures, fold: Tensor, seed: int) -> PartScores:
+        self.density.fit(normal.pooled, normal.light_changes)
+        return self.crossed(normal, fold)
+
+    def crossed(self, normal: NormalFeatures, fold: Tensor) -> PartScores:
+        """Scores of the normal images, each from a density that hasn't seen its fold."""
+        distances = torch.empty(len(normal), dtype=torch.float64)
+        shift, weight = self.density.shift, float(self.density.weight)
+        for k in range(int(fold.max()) + 1):
+            of_others = GaussianDensity(shift, weight, self.n_nuisance)
+            of_others.to(self.density.weight.device)
+            of_others.fit(normal.pooled[fold != k], normal.light_changes)
+            distances[fold == k] = of_others.distance(normal.pooled[fold == k]).cpu()
+        return PartScores(distances)
 
     def forward(self, features: Features) -> PartScores:
         return PartScores(self.density.distance(features.pooled))

@@ -1,43 +1,26 @@
 """The memory bank: patches of normal images, and the distance of others to the nearest of them.
 
-Patches are those of the encoder's finest map; each is described by the first two maps, averaged
-over its 3x3 neighbours, as in PatchCore (Roth et al., 2022). Ours are whitened first
-(docs/beyond-the-paper.md): a direction in which normal patches hardly differ counts for more.
+As in PatchCore (Roth et al., 2022), with two differences (docs/beyond-the-paper.md): directions in
+which light moves patches are left out, and several of an image's patches decide its score.
 """
 
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
-from ..features import Features
+from ..encoders.patches import as_rows
+from ..features import Features, NormalFeatures
 from ..layout import canonical
 from ..threads import each
+from .nuisance import leading_directions, without
 from .part import PartScores
 
-N_MAPS = 2  # of the encoder's, the finest first
 PROJECTED = 64  # dimensions in which the coreset is chosen
 COMPARED = 4096  # patches compared at a time
 SCORED = 16  # images scored at a time in a fit
 MOST_PATCHES = 60_000  # from which the coreset is chosen
-SHRINKAGE = 0.1  # of the patches' covariance towards its mean variance
-TOP = 3  # patches that decide an image's score
-
-
-def patch_embeddings(maps: list[Tensor]) -> Tensor:
-    """(n, d, h, w): the first maps, averaged over 3x3 patches, in the size of the first."""
-    averaged = [F.avg_pool2d(m, 3, 1, 1) for m in maps[:N_MAPS]]
-    size = averaged[0].shape[-2:]
-    upsampled = [
-        F.interpolate(m, size=size, mode="bilinear", align_corners=False) for m in averaged[1:]
-    ]
-    return torch.cat([averaged[0], *upsampled], dim=1)
-
-
-def as_rows(patches: Tensor) -> Tensor:
-    """(n, d, h, w) to (n*h*w, d)."""
-    return patches.permute(0, 2, 3, 1).reshape(-1, patches.shape[1])
+LIGHT_STRIDE = 4  # of the patches along which light is looked at, one in so many each way
 
 
 def coreset(rows: Tensor, n_kept: int, generator: Generator) -> Tensor:
@@ -75,82 +58,74 @@ def patch_distances(patches: Tensor, bank: Tensor) -> Tensor:
     return nearest_distances(as_rows(patches), bank).reshape(len(patches), *patches.shape[2:])
 
 
-def patch_whitening(rows: Tensor) -> Tensor:
-    """(d, d) to multiply rows by: patches then differ alike in all directions, or nearly so.
-
-    The covariance is mixed with its mean variance: directions in which normal patches don't differ
-    at all would otherwise count without bound.
-    """
-    values, vectors = torch.linalg.eigh(torch.cov(rows.T.double()))
-    mean = values.mean().clamp_min(1e-12)
-    mixed = (1 - SHRINKAGE) * values.clamp_min(0) + SHRINKAGE * mean
-    return canonical((vectors / mixed.sqrt()).to(rows.dtype))
-
-
-def highest(distances: Tensor) -> Tensor:
+def highest(distances: Tensor, n_highest: int) -> Tensor:
     """(n,) of maps (n, h, w): the mean of each image's highest-scoring patches."""
-    top = distances.flatten(1).topk(min(TOP, distances[0].numel())).values
+    top = distances.flatten(1).topk(min(n_highest, distances[0].numel())).values
     return top.mean(dim=1).double()
 
 
 class MemoryBank(nn.Module):
-    """The patch part: a score of the highest-scoring patches (whitened), and an anomaly map.
+    """The patch part: a score of the highest-scoring patches, and an anomaly map."""
 
-    The map is of the patches as they are: whitening tells images apart better, but spreads a
-    defect over the patches around it.
-    """
-
-    def __init__(self, size: int = 1500) -> None:
+    def __init__(self, size: int = 5000, n_highest: int = 3, n_nuisance: int = 3) -> None:
+        """size: patches that are kept; n_highest: patches that decide an image's score;
+        n_nuisance: directions of light that are left out of patches."""
         super().__init__()
-        self.size = size  # patches that are kept
+        self.size, self.n_highest, self.n_nuisance = size, n_highest, n_nuisance
         self.bank: Tensor
-        self.whitening: Tensor
+        self.nuisance: Tensor
         self.register_buffer("bank", torch.empty(0))
-        self.register_buffer("whitening", torch.empty(0))
+        self.register_buffer("nuisance", torch.empty(0))
 
     def config(self) -> dict[str, Any]:
-        return {"size": self.size}
+        return {"size": self.size, "n_highest": self.n_highest, "n_nuisance": self.n_nuisance}
 
-    def fit(self, normal: Features, fold: Tensor, seed: int) -> PartScores:
-        rows, images = some_patches(normal)
-        generator = torch.Generator().manual_seed(seed)
-        kept = coreset(rows @ patch_whitening(rows), self.size, generator)
+    def fit(self, normal: NormalFeatures, fold: Tensor, seed: int) -> PartScores:
+        features, device = normal.features, self.bank.device
+        assert features.patches is not None
+        self.nuisance = canonical(light_directions(normal, self.n_nuisance)).to(device)
+        rows, images = some_patches(features)
+        rows = without(rows, self.nuisance.cpu())
+        kept = coreset(rows, self.size, torch.Generator().manual_seed(seed))
         scores = torch.empty(len(normal), dtype=torch.float64)
-        maps = torch.empty(len(normal), *normal.maps[0].shape[2:], dtype=rows.dtype)
+        maps = torch.empty(len(normal), *features.patches.shape[2:], dtype=rows.dtype)
         for k in range(int(fold.max()) + 1):
-            # The whitening mustn't have seen the fold either: fitted to an image's own patches, it
-            # makes them look far more usual than a new image's.
-            seen = fold[images] != k
-            self._hold(rows[kept[seen[kept]]], patch_whitening(rows[seen]))
+            self.bank = canonical(rows[kept[fold[images[kept]] != k]]).to(device)
             of_fold = (fold == k).nonzero()[:, 0]
-            for index, found in each(torch.split(of_fold, SCORED), lambda i: (i, self(normal[i]))):
+            chunks = torch.split(of_fold, SCORED)
+            for index, found in each(chunks, lambda i: (i, self(features[i]))):
                 scores[index], maps[index] = found.scores.cpu(), found.maps.cpu()
-        self._hold(rows[kept], patch_whitening(rows))
+        self.bank = canonical(rows[kept]).to(device)
         return PartScores(scores, maps)
 
-    def _hold(self, bank: Tensor, whitening: Tensor) -> None:
-        device = self.bank.device
-        self.bank, self.whitening = canonical(bank).to(device), canonical(whitening).to(device)
-
     def forward(self, features: Features) -> PartScores:
-        patches = patch_embeddings([m.to(self.bank.device) for m in features.maps[:N_MAPS]])
-        rows, shape = as_rows(patches), (len(patches), *patches.shape[2:])
-        whitened = nearest_distances(rows @ self.whitening, self.bank @ self.whitening)
-        distances = nearest_distances(rows, self.bank)
-        return PartScores(highest(whitened.reshape(shape)), distances.reshape(shape))
+        assert features.patches is not None, "a memory bank needs an encoder with feature maps"
+        patches = features.patches.to(self.bank.device)
+        rows = without(as_rows(patches), self.nuisance)
+        distances = nearest_distances(rows, self.bank).reshape(len(patches), *patches.shape[2:])
+        return PartScores(highest(distances, self.n_highest), distances)
 
 
-def some_patches(normal: Features) -> tuple[Tensor, Tensor]:
+def light_directions(normal: NormalFeatures, n_directions: int) -> Tensor:
+    """(k, d): how light moves patches most."""
+    relit, original = normal.relit.patches, normal.features.patches
+    assert relit is not None and original is not None
+    some = (..., slice(None, None, LIGHT_STRIDE), slice(None, None, LIGHT_STRIDE))
+    changes = as_rows(relit[some]) - as_rows(original[some][normal.source])
+    return leading_directions(changes, n_directions)
+
+
+def some_patches(features: Features) -> tuple[Tensor, Tensor]:
     """Patches of normal images (k, d), of many images only some each, and whose each is (k,)."""
-    most = max(1, MOST_PATCHES // len(normal))
+    most = max(1, MOST_PATCHES // len(features))
 
     def work(some: Features) -> Tensor:
-        patches = patch_embeddings(some.maps)
-        rows = as_rows(patches).reshape(len(some), -1, patches.shape[1])
+        assert some.patches is not None
+        rows = as_rows(some.patches).reshape(len(some), -1, some.patches.shape[1])
         return rows[:, spread(rows.shape[1], most)].flatten(0, 1)
 
-    rows = torch.cat(list(each(normal.chunks(SCORED), work)))
-    images = torch.arange(len(normal)).repeat_interleave(len(rows) // len(normal))
+    rows = torch.cat(list(each(features.chunks(SCORED), work)))
+    images = torch.arange(len(features)).repeat_interleave(len(rows) // len(features))
     return rows, images
 
 

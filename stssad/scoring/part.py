@@ -6,9 +6,11 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ..features import Features
+from ..features import Features, NormalFeatures
 
-N_FOLDS = 5
+# Each normal image is scored by a fit to nine tenths of the others: with fewer, such a fit is so
+# much poorer than the final one that unseen images look more unusual than they are.
+N_FOLDS = 10
 
 
 @dataclass(frozen=True)
@@ -22,10 +24,11 @@ class PartScores:
 class Part(Protocol):
     """An `nn.Module` whose fitted arrays are buffers: they move with it and are saved with it.
 
-    One that has `up_weight(shift, weight)` is told the direction that was learned from the pool.
+    One that has `learn(outliers)`, from features to a `Lesson`, is shown the pool's outliers; it
+    then has `crossed(normal, fold)`, which scores normal images again as `fit` does.
     """
 
-    def fit(self, normal: Features, fold: Tensor, seed: int) -> PartScores:
+    def fit(self, normal: NormalFeatures, fold: Tensor, seed: int) -> PartScores:
         """Learn normal images, and score each as if its fold had not been seen."""
 
     def __call__(self, features: Features) -> PartScores:

@@ -1,56 +1,66 @@
-"""Coordinates in which normal images differ alike in all directions."""
+"""Coordinates in which normal images differ alike in all directions, and don't feel the light.
 
-from dataclasses import dataclass
+Legend: Z embeddings (n, d); w the same, whitened; L the Cholesky factor of the covariance.
+"""
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from .gaussian import GaussianDensity
-from .part import random_folds
+from ..layout import canonical
+from .nuisance import leading_directions, without
+
+N_NUISANCE = 5  # directions of light that are left out of whitened embeddings
 
 
-@dataclass(frozen=True)
-class Whitening:
-    """By the training images' shrunk covariance."""
+class Whitening(nn.Module):
+    """w = L⁻¹(z - mean), less the directions of light; by the Ledoit-Wolf covariance.
 
-    mean: Tensor
-    cholesky: Tensor
+    Shrunk, because with fewer images than dimensions the plain covariance is singular.
+    """
+
+    def __init__(self, n_nuisance: int = N_NUISANCE) -> None:
+        super().__init__()
+        self.n_nuisance = n_nuisance
+        self.mean: Tensor | None
+        self.cholesky: Tensor | None
+        self.nuisance: Tensor
+        self.register_buffer("mean", None)
+        self.register_buffer("cholesky", None)
+        self.register_buffer("nuisance", torch.empty(0, 0, dtype=torch.float64))
+
+    def fit(self, Z: Tensor, light_changes: Tensor | None = None) -> "Whitening":
+        """From embeddings of normal images (n, d), n at least 2; and what light does to some."""
+        from sklearn.covariance import ledoit_wolf  # slow to import
+
+        if len(Z) < 2:
+            raise ValueError(f"a Gaussian needs at least 2 embeddings, got {len(Z)}")
+        device, Z = self.nuisance.device, Z.detach().cpu().double()
+        covariance = torch.from_numpy(ledoit_wolf(Z.numpy())[0])
+        # A floor for embeddings that are constant in some dimension, far below any that are not.
+        floor = 1e-10 * covariance.diagonal().mean().clamp_min(1e-10)
+        regular = covariance + floor * torch.eye(len(covariance), dtype=covariance.dtype)
+        self.mean = canonical(Z.mean(dim=0)).to(device)
+        self.cholesky = canonical(torch.linalg.cholesky(regular)).to(device)
+        self.nuisance = torch.empty(0, Z.shape[1], dtype=torch.float64, device=device)
+        if light_changes is not None and len(light_changes):
+            changed = self.shift(light_changes.to(device))
+            self.nuisance = canonical(leading_directions(changed, self.n_nuisance))
+        return self
 
     @staticmethod
-    def of(Z_trn: Tensor) -> "Whitening":
-        density = GaussianDensity().fit(Z_trn)
-        assert density.mean is not None and density.cholesky is not None
-        return Whitening(density.mean, density.cholesky)
+    def of(Z_trn: Tensor, light_changes: Tensor | None = None) -> "Whitening":
+        return Whitening().to(Z_trn.device).fit(Z_trn, light_changes)
 
     def shift(self, difference: Tensor) -> Tensor:
         """A difference of embeddings (d,) or (n, d), whitened; differentiable."""
+        if self.cholesky is None:
+            raise ValueError("this whitening has not been fitted; call fit(Z) first")
         rows = difference.reshape(-1, difference.shape[-1]).double()
-        cholesky = self.cholesky.to(rows.device)
-        solved: Tensor = torch.linalg.solve_triangular(cholesky, rows.T, upper=False)
-        return solved.T.reshape(difference.shape)
+        solved: Tensor = torch.linalg.solve_triangular(self.cholesky, rows.T, upper=False).T
+        return without(solved, self.nuisance).reshape(difference.shape)
 
-    def __call__(self, Z: Tensor) -> Tensor:
-        """Embeddings (n, d), whitened and centred."""
-        return self.shift(Z - self.mean.to(Z.device))
-
-
-def cross_fitted(Z_trn: Tensor, seed: int = 0) -> Tensor:
-    """Training embeddings (n, d), each whitened by the others.
-
-    In sample, whitened variance is far below that of new images where n is near d.
-    """
-    fold = random_folds(len(Z_trn), seed)
-    whitened = torch.empty(Z_trn.shape, dtype=torch.float64)
-    for k in range(int(fold.max()) + 1):
-        whitened[fold == k] = Whitening.of(Z_trn[fold != k])(Z_trn[fold == k].double())
-    return whitened
-
-
-def effective_dimension(whitened: Tensor) -> float:
-    """Over how many directions images that the whitening hasn't seen spread: (Σλ)² / Σλ².
-
-    Far fewer than there are coordinates where normal images are fewer: whitening knows only the
-    directions that these have shown.
-    """
-    covariance = torch.cov(whitened.T)
-    return float(covariance.trace() ** 2 / covariance.square().sum())
+    def forward(self, Z: Tensor) -> Tensor:
+        """Embeddings (n, d), whitened and centred, in float64."""
+        if self.mean is None:
+            raise ValueError("this whitening has not been fitted; call fit(Z) first")
+        return self.shift(Z.to(self.mean.device).double() - self.mean)

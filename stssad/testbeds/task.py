@@ -11,7 +11,7 @@ from torch import Tensor
 class Task:
     """`pool` and `test` are separate even where a protocol fills both with the same images.
 
-    Labels (1 = anomaly) are read by `auc` and nowhere else.
+    Labels (1 = anomaly) are read by the methods of this class and nowhere else.
     """
 
     name: str
@@ -25,3 +25,12 @@ class Task:
         from sklearn.metrics import roc_auc_score  # slow to import
 
         return float(roc_auc_score(self.test_labels, scores))
+
+    def shares_above(
+        self, threshold: float, scores: npt.NDArray[np.float64]
+    ) -> tuple[float, float]:
+        """Of the normal and of the anomalous images of `test`."""
+        above = scores > threshold
+        return float(above[self.test_labels == 0].mean()), float(
+            above[self.test_labels == 1].mean()
+        )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from ..augment.rotation import Rotation
 from ..settings import AnySettings, Reading
 from . import mvtec, svhn, synthetic
 from .parts import Parts, Protocol
-from .presets import is_demonstrative, preset_settings
+from .presets import SIZES_AT_64, is_demonstrative, preset_settings
 from .task import Task
 
 CPU_SVHN = svhn.Limits(each=256)  # in the pool; to train, all there are
@@ -24,12 +24,18 @@ class Testbed:
 
     __test__ = False  # its name is no invitation to pytest
     name: str
-    augmentation: Callable[[], Augmentation]
     data: Path | None = None
 
     @property
     def is_demonstrative(self) -> bool:
         return is_demonstrative(self.name)
+
+    def augmentation(self, preset: str) -> Callable[[], Augmentation]:
+        """What is tuned here, and where from."""
+        if self.name == "svhn":
+            return Rotation
+        is_small = preset == "cpu" and not self.is_demonstrative
+        return partial(CutDiff, SIZES_AT_64) if is_small else CutDiff
 
     def tasks(self) -> list[str]:
         if self.name == "svhn":
@@ -76,4 +82,4 @@ def _parts(name: str, root: Path, task: str, preset: str, reading: Reading) -> P
 
 def find_testbed(name: str, data: Path | None = None) -> Testbed:
     """`svhn`, `demonstrative`, or a category of MVTec AD such as `tile`."""
-    return Testbed(name, Rotation if name == "svhn" else CutDiff, data)
+    return Testbed(name, data)

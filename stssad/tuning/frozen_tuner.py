@@ -163,22 +163,36 @@ def loss_gradient(problem: FrozenProblem, a: Tensor, sample: FrozenSample) -> tu
 
 
 @torch.no_grad()
-def take_better_mirror(problem: FrozenProblem, state: FrozenState) -> None:
-    """Begin from the mirror image of `a`, such as bright for dark, if the loss is less there.
+def losses_of_mirrors(
+    problem: FrozenProblem, a: Tensor, generator: Generator
+) -> list[tuple[float, Tensor]]:
+    """`a` and, if there is one, its mirror image (such as bright for dark), with their losses.
 
     No gradient leads from one to the other: where the opacity passes zero, the shift turns round
     at once, and J jumps from -J to J (docs/beyond-the-paper.md).
     """
+    sample = draw_frozen_sample(problem, generator)
     mirrored = getattr(problem.augmentation, "mirrored", None)
-    if mirrored is None:
-        return
-    sample = draw_frozen_sample(problem, state.generator)
+    both = [a] if mirrored is None else [a, mirrored(a)]
 
-    def loss(a: Tensor) -> float:
-        Z_aug = problem.embed_augmented(sample.sources, a, sample.noise)
+    def loss(each: Tensor) -> float:
+        Z_aug = problem.embed_augmented(sample.sources, each, sample.noise)
         return float(problem.val_loss(sample.Z_trn, Z_aug, sample.Z_val))
 
-    state.a = min(state.a, mirrored(state.a), key=loss)
+    return [(loss(each), each) for each in both]
+
+
+def take_better_mirror(problem: FrozenProblem, state: FrozenState) -> None:
+    """Begin from the mirror image of `a` if the loss is less there."""
+    if hasattr(problem.augmentation, "mirrored"):
+        found = losses_of_mirrors(problem, state.a, state.generator)
+        state.a = min(found, key=lambda pair: pair[0])[1]
+
+
+def first_loss(problem: FrozenProblem, initial_a: Tensor, generator: Generator) -> float:
+    """Of an initial value, or of its mirror image if that is less."""
+    a = initial_a.detach().to(device_of(problem.encoder), torch.get_default_dtype())
+    return min(loss for loss, _ in losses_of_mirrors(problem, a, generator))
 
 
 def frozen_record(

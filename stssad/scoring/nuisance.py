@@ -1,0 +1,32 @@
+"""Directions in which images differ for reasons that are no defects, and leaving them out.
+
+Relit copies of normal images (`augment.light`) show what other light does to features. Their few
+strongest directions are projected out: normal images in other light then stay where they were.
+"""
+
+import torch
+from torch import Tensor
+
+
+def leading_directions(changes: Tensor, n_directions: int) -> Tensor:
+    """(k, d), orthonormal: the directions in which changes (n, d) are largest, in mean square.
+
+    About zero, not about their mean: a change that all have in common is one, too.
+    """
+    k = min(n_directions, *changes.shape)
+    if k == 0:
+        return changes.new_empty(0, changes.shape[1])
+    rows = changes.double()
+    vectors: Tensor
+    if len(rows) < rows.shape[1]:
+        vectors = torch.linalg.svd(rows, full_matrices=False)[2]
+    else:  # of the smaller matrix
+        vectors = torch.linalg.eigh(rows.T @ rows)[1].T.flip(0)
+    return vectors[:k].to(changes.dtype)
+
+
+def without(rows: Tensor, directions: Tensor) -> Tensor:
+    """Rows (n, d) less their part along orthonormal directions (k, d)."""
+    if len(directions) == 0:
+        return rows
+    return rows - (rows @ directions.T) @ directions
