@@ -190,7 +190,7 @@ class Run:
 
     def fit(self, request: Request, inputs: Inputs, notify: Notify | None = None) -> STSSAD:
         """The fit itself, resumed from what a stopped one has kept; predictions and history."""
-        began = time.time()
+        began = time.monotonic()
         model = request.estimator
         model.fit(inputs.train, inputs.pool, notify, self.folder / "checkpoints")
         model.warnings_.extend(about_size(inputs.file_side, model.image_size_))
@@ -199,7 +199,7 @@ class Run:
             write_predictions(rows, file, "csv")
         write_history(self.folder / "history.csv", model.candidates_)
         numbers = {
-            "seconds": round(time.time() - began, 1),
+            "seconds": round(time.monotonic() - began, 1),
             "n_normal": len(inputs.train),
             "n_unlabeled": len(inputs.pool),
             "unreadable": [str(error) for error in inputs.unreadable],

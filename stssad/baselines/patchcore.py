@@ -1,6 +1,6 @@
 """PatchCore (Roth et al., CVPR 2022) on the same encoder: the nearest patch of a memory bank.
 
-A tenth of the normal patches is kept (of at most 100,000), chosen by greedy k-centre; an image's
+A tenth of the normal patches is kept (of at most 50,000), chosen by greedy k-centre; an image's
 score is that of its highest-scoring patch, weighted by how alone its nearest neighbour stands
 (their Eq. 7, nine neighbours).
 """
@@ -17,7 +17,7 @@ from ..encoders.patches import N_MAPS, as_rows
 from ..scoring.memory_bank import coreset, patch_distances
 
 N_NEIGHBOURS = 9
-MOST_PATCHES = 100_000  # at random, from which the coreset is chosen
+MOST_PATCHES = 50_000  # at random, from which the coreset is chosen
 
 
 def patch_embeddings(maps: list[Tensor]) -> Tensor:

@@ -95,7 +95,7 @@ def command(
     ] = "pretrained",
     encoder: Annotated[
         str | None,
-        typer.Option(help="efficientnet_lite0 (pretrained) or resnet18 (paper), the defaults."),
+        typer.Option(help="efficientnet_lite0, 1 or 2 (pretrained), or resnet18 (paper)."),
     ] = None,
     augmentation: Annotated[
         str | None, typer.Option(help=TYPES + " The first five if not given; paper: cutdiff.")
@@ -148,7 +148,12 @@ def command(
 
 def read_words(request: "Request", inputs: "Inputs") -> str:
     """What was read."""
-    words = f"{len(inputs.train)} normal and {len(inputs.pool)} unlabeled images; tuning"
+    size = inputs.train.shape[-1]
+    words = f"{len(inputs.train)} normal and {len(inputs.pool)} unlabeled images"
+    if inputs.file_side is not None and inputs.file_side != size:
+        words += f" of about {inputs.file_side} pixels, looked at with {size} (--image-size)"
+    else:
+        words += f" of {size} pixels"
     if (white := request.choices.settings.white_level) is not None:
         words += f"\ngrey images of more than 8 bits: {white} is white (--white-level)"
     return words

@@ -16,9 +16,18 @@ def patches_of(maps: list[Tensor]) -> Tensor | None:
     chosen = maps[:N_MAPS]
     if maps[0].shape[-1] == 1:
         return None
-    size = (chosen[-1].shape[-2], chosen[-1].shape[-1])
+    side = int(chosen[-1].shape[-1])
     averaged = [F.avg_pool2d(m, 3, 1, 1) for m in chosen]
-    return torch.cat([F.adaptive_avg_pool2d(m, size) for m in averaged], dim=1).contiguous()
+    return torch.cat([shrunk_to(side, m) for m in averaged], dim=1).contiguous()
+
+
+def shrunk_to(side: int, m: Tensor) -> Tensor:
+    """A square map in a smaller size, averaged; by a whole number where possible, as most engines
+    have it."""
+    own = int(m.shape[-1])
+    if own % side == 0:
+        return m if own == side else F.avg_pool2d(m, own // side)
+    return F.adaptive_avg_pool2d(m, side)
 
 
 def as_rows(patches: Tensor) -> Tensor:
