@@ -92,9 +92,9 @@ def test_calibration_counts_covered_intervals_and_claims() -> None:
 def test_constants_are_settled_on_the_other_categories() -> None:
     """On the others 5 is better, so that the category which is left out gets 5, bad as it is."""
     lines = [
-        asked("tile/oil", 0, 0.9), asked("bottle/hole", 0, 0.9), asked("mtd/hole", 0, 0.9),
-        asked("tile/oil", 0, 0.95, highest=5), asked("bottle/hole", 0, 0.95, highest=5),
-        asked("mtd/hole", 0, 0.5, highest=5),
+        asked("tile/all kinds", 0, 0.9), asked("bottle/all kinds", 0, 0.9), asked("mtd/all kinds", 0, 0.9),
+        asked("tile/all kinds", 0, 0.95, highest=5), asked("bottle/all kinds", 0, 0.95, highest=5),
+        asked("mtd/all kinds", 0, 0.5, highest=5),
     ]  # fmt: skip
     rows = {row[1]: row[2:] for row in rows_of("settled", lines)}
     assert rows["mtd"] == ["5", "0.5000", "0.9000", "3"]

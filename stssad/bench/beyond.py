@@ -167,6 +167,14 @@ def kinds_only(lines: Iterable[Line]) -> list[Line]:
     ]  # fmt: skip
 
 
+def mixed_only(lines: Iterable[Line]) -> list[Line]:
+    """All kinds in a pool, a tenth of it anomalous."""
+    return [
+        x for x in lines
+        if x.cell.contamination == CONTAMINATION and x.cell.task.endswith(MIXED)
+    ]  # fmt: skip
+
+
 def by_task(lines: Iterable[Line]) -> ByTask:
     found: ByTask = {}
     for line in lines:
@@ -274,7 +282,7 @@ def settled_table(lines: Sequence[Line]) -> str:
     """Each constant as it would be settled without a category, and what that category then has."""
     rows = []
     for name, default in DEFAULTS.items():
-        values = {default: kinds_only(asked(lines))}
+        values = {default: mixed_only(asked(lines))}
         for x in lines:
             if x.cell.testbed == ROBUSTNESS and set(x.cell.changes) == {name}:
                 values.setdefault(x.cell.changes[name], []).append(x)
@@ -305,21 +313,20 @@ def settled_rows(name: str, default: float, values: dict[float, list[Line]]) -> 
 
 
 def encoders_table(lines: Sequence[Line]) -> str:
-    head = ["encoder", "AUROC", "magnetic tiles", "encoding, ms an image", "tasks", "seeds"]
     names = sorted({str(x.cell.changes["encoder"]) for x in lines if "encoder" in x.cell.changes})
+    found = {
+        name: [x for x in mixed_only(asked(lines, **({"encoder": name} if name else {})))
+               if not is_trap(x) and x.cell.seed == 0]
+        for name in ["", *names]
+    }  # fmt: skip
+    categories = sorted({x.cell.task.partition("/")[0] for x in found[""]})
     rows = []
-    for name in ["", *names]:
-        found = kinds_only(asked(lines, **({"encoder": name} if name else {})))
-        real = [x for x in found if not is_trap(x) and (name or x.cell.seed == 0)]
-        if names and real:
-            magnetic = [x for x in real if x.cell.task.startswith("mtd/")]
-            seeds = span_of_counts([len(of) for of in by_task(real).values()])
-            rows.append([
-                name or "EfficientNetLite0", digits(over_tasks(real, lambda x: x.auc)),
-                digits(over_tasks(magnetic, lambda x: x.auc)) if magnetic else "",
-                f"{average(real, 'encoding ms'):.0f}", str(len(by_task(real))), seeds,
-            ])  # fmt: skip
-    return rows_text(head, rows)
+    for name, mine in found.items():
+        aucs = {x.cell.task.partition("/")[0]: x.auc for x in mine}
+        if names and sorted(aucs) == categories:
+            rows.append([name or "EfficientNetLite0", *(digits(aucs[c]) for c in categories),
+                         digits(mean(aucs.values())), f"{average(mine, 'encoding ms'):.0f}"])  # fmt: skip
+    return rows_text(["encoder", *categories, "mean", "encoding, ms an image"], rows)
 
 
 def pixels_table(lines: Sequence[Line]) -> str:

@@ -173,30 +173,27 @@ def anomalous_share(task: Task, cell: Cell) -> float:
     return (len(task.pool) - n_normal) / len(task.pool)
 
 
+def changed(name: str, value: float, *parts: Part) -> Question:
+    """One constant with another value, on pools that mix all kinds."""
+    return Question(kinds=(MIXED,), parts=parts, changes=((name, value),))
+
+
 LIGHT = Question(lights=tuple(LIGHTS))
 QUESTIONS: dict[str, list[Question]] = {
     "light": [LIGHT],
     "mixed": [Question(kinds=(MIXED,), contamination=share) for share in (0.1, 0.3)],
     "contamination": [Question(contamination=share) for share in (0.0, 0.3)],
     "constants": [
-        Question(
-            parts=(ImageGaussian(n_nuisance=k), MemoryBank()), changes=(("image nuisance", k),)
-        )
-        for k in (0, 3, 8)
-    ]
-    + [
-        Question(
-            parts=(ImageGaussian(), MemoryBank(n_nuisance=k)), changes=(("patch nuisance", k),)
-        )
-        for k in (0, 8)
-    ]
-    + [
-        Question(parts=(ImageGaussian(), MemoryBank(n_highest=k)), changes=(("highest", k),))
-        for k in (1, 5)
-    ]
-    + [
-        Question(parts=(ImageGaussian(directions=k), MemoryBank()), changes=(("directions", k),))
-        for k in (0.0, 30.0, 300.0)
+        *(
+            changed("image nuisance", k, ImageGaussian(n_nuisance=k), MemoryBank())
+            for k in (0, 3, 8)
+        ),
+        *(changed("patch nuisance", k, ImageGaussian(), MemoryBank(n_nuisance=k)) for k in (0, 8)),
+        *(changed("highest", k, ImageGaussian(), MemoryBank(n_highest=k)) for k in (1, 5)),
+        *(
+            changed("directions", k, ImageGaussian(directions=k), MemoryBank())
+            for k in (0.0, 30.0, 300.0)
+        ),
     ],
 }
 

@@ -40,6 +40,21 @@ def coreset(rows: Tensor, n_kept: int, generator: Generator) -> Tensor:
     return torch.tensor(kept)
 
 
+def coreset_by_fold(rows: Tensor, fold: Tensor, n_kept: int, generator: Generator) -> Tensor:
+    """Which rows to keep: of each fold, whose number is (n,), its own coreset.
+
+    What is kept of the others doesn't depend on a fold, so that leaving it out gives just the bank
+    that would have been built without it. From a coreset of all rows, leaving out a fold would
+    leave holes: it holds no patch that resembles another one in it.
+    """
+    n_folds, found = int(fold.max()) + 1, []
+    for k in range(n_folds):
+        of_fold = (fold == k).nonzero()[:, 0]
+        n = n_kept * (k + 1) // n_folds - n_kept * k // n_folds
+        found.append(of_fold[coreset(rows[of_fold], n, generator)])
+    return torch.cat(found)
+
+
 def nearest_distances(rows: Tensor, bank: Tensor) -> Tensor:
     """(n,): from each row to the nearest of the bank's.
 
@@ -67,7 +82,7 @@ def highest(distances: Tensor, n_highest: int) -> Tensor:
 class MemoryBank(nn.Module):
     """The patch part: a score of the highest-scoring patches, and an anomaly map."""
 
-    def __init__(self, size: int = 5000, n_highest: int = 3, n_nuisance: int = 3) -> None:
+    def __init__(self, size: int = 10_000, n_highest: int = 3, n_nuisance: int = 3) -> None:
         """size: patches that are kept; n_highest: patches that decide an image's score;
         n_nuisance: directions of light that are left out of patches."""
         super().__init__()
@@ -86,7 +101,7 @@ class MemoryBank(nn.Module):
         self.nuisance = canonical(light_directions(normal, self.n_nuisance)).to(device)
         rows, images = some_patches(features)
         rows = without(rows, self.nuisance.cpu())
-        kept = coreset(rows, self.size, torch.Generator().manual_seed(seed))
+        kept = coreset_by_fold(rows, fold[images], self.size, torch.Generator().manual_seed(seed))
         scores = torch.empty(len(normal), dtype=torch.float64)
         maps = torch.empty(len(normal), *features.patches.shape[2:], dtype=rows.dtype)
         for k in range(int(fold.max()) + 1):
