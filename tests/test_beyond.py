@@ -92,7 +92,7 @@ def test_calibration_counts_covered_intervals_and_claims() -> None:
 def test_constants_are_settled_on_the_other_categories() -> None:
     """On the others 5 is better, so that the category which is left out gets 5, bad as it is."""
     lines = [
-        asked("tile/all kinds", 0, 0.9), asked("bottle/all kinds", 0, 0.9), asked("mtd/all kinds", 0, 0.9),
+        *(asked(f"{name}/all kinds", 0, 0.9) for name in ("tile", "bottle", "mtd")),
         asked("tile/all kinds", 0, 0.95, highest=5), asked("bottle/all kinds", 0, 0.95, highest=5),
         asked("mtd/all kinds", 0, 0.5, highest=5),
     ]  # fmt: skip

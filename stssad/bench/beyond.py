@@ -324,8 +324,9 @@ def encoders_table(lines: Sequence[Line]) -> str:
     for name, mine in found.items():
         aucs = {x.cell.task.partition("/")[0]: x.auc for x in mine}
         if names and sorted(aucs) == categories:
-            rows.append([name or "EfficientNetLite0", *(digits(aucs[c]) for c in categories),
-                         digits(mean(aucs.values())), f"{average(mine, 'encoding ms'):.0f}"])  # fmt: skip
+            values = [*(aucs[category] for category in categories), mean(aucs.values())]
+            time = f"{average(mine, 'encoding ms'):.0f}"
+            rows.append([name or "EfficientNetLite0", *map(digits, values), time])
     return rows_text(["encoder", *categories, "mean", "encoding, ms an image"], rows)
 
 
