@@ -41,6 +41,18 @@ def fit_words(jobs: int) -> Callable[[Path], list[object]]:
     ]  # fmt: skip
 
 
+def default_words(folder: Path) -> list[object]:
+    """The pretrained method, as short as it can be."""
+    return ["fit", "--normal", folder / "good", "--unlabeled", folder / "pool", "--out",
+            folder / "run", "--jobs", 1, "--augmentation", "patch", "--max-iterations", 4,
+            "--val-augmented-samples", 4]  # fmt: skip
+
+
+def default_again(folder: Path) -> list[object]:
+    begun = (folder / "run" / "environment.json").is_file()
+    return [*default_words(folder), *(["--resume"] if begun else [])]
+
+
 def resumed(jobs: int) -> Callable[[Path], list[object]]:
     def words(folder: Path) -> list[object]:
         begun = (folder / "run" / "environment.json").is_file()
@@ -82,6 +94,7 @@ def bench_content(folder: Path) -> Any:
 STORIES = [
     Story("fit, one process", fit_words(1), resumed(1), run_content),
     Story("fit, two processes", fit_words(2), resumed(2), run_content),
+    Story("fit, pretrained", default_words, default_again, run_content),
     Story("score", score_words, score_words, lambda f: names_and_scores(f)),
     Story("report", report_words, report_words, lambda f: (f / "run" / "report.html").read_text()),
     Story("bench, two processes", bench_words, bench_words, bench_content),

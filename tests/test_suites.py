@@ -1,5 +1,6 @@
 """Short forms of `make fuzz` and `make crash`."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -45,3 +46,23 @@ def test_a_full_disk_is_one_sentence_and_costs_nothing(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
     finally:
         subprocess.run(["umount", small], check=True)
+
+
+@pytest.mark.slow
+def test_a_clock_that_is_turned_back_changes_nothing(tmp_path: Path) -> None:
+    """Killed, and resumed a day earlier by the clock: the same end as of a run that nobody broke."""
+    from crashing import COMMAND, fit_words, kill_after, resumed, run_content
+    from small_run import make_folders
+
+    whole, broken = (make_folders(tmp_path / name) for name in ("whole", "broken"))
+    subprocess.run([COMMAND, *map(str, fit_words(1)(whole))], check=True, capture_output=True)
+    kill_after(fit_words(1)(broken), 6)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import time\nbefore = time.time\ntime.time = lambda: before() - 86400\n"
+    )
+    done = subprocess.run(
+        [COMMAND, *map(str, resumed(1)(broken))], capture_output=True, text=True,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert run_content(broken) == run_content(whole)
