@@ -9,7 +9,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import torch
 from torch import Tensor
@@ -104,6 +104,19 @@ def replacing(path: Path, errors: str = "strict") -> Iterator[TextIO]:
         temporary(path) as other,
         open(other, "w", encoding="utf-8", errors=errors, newline="") as file,
     ):
+        yield file
+        file.flush()
+        os.fsync(file.fileno())
+
+
+@contextmanager
+def replacing_bytes(path: Path) -> Iterator[BinaryIO]:
+    """The same for bytes."""
+    if path.exists() and not path.is_file():
+        with open(path, "wb") as file:
+            yield file
+        return
+    with temporary(path) as other, open(other, "wb") as file:
         yield file
         file.flush()
         os.fsync(file.fileno())

@@ -50,7 +50,7 @@ def test_a_full_disk_is_one_sentence_and_costs_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_clock_that_is_turned_back_changes_nothing(tmp_path: Path) -> None:
-    """Killed, and resumed a day earlier by the clock: the same end as of a run that nobody broke."""
+    """Killed, and resumed a day earlier by the clock: it ends as a run that nobody broke."""
     from crashing import COMMAND, fit_words, kill_after, resumed, run_content
     from small_run import make_folders
 

@@ -1,0 +1,119 @@
+"""The ONNX file: the same numbers as the model that it was made of."""
+
+import json
+import subprocess
+import sys
+import venv
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from command import run
+from PIL import Image
+from small_run import TINY, assert_one_sentence, make_folders
+from torch import Tensor
+
+from stssad import STSSAD, Patch, PretrainedSettings, Settings
+from stssad.testbeds.synthetic import texture_crops
+
+onnxruntime = pytest.importorskip("onnxruntime", reason="in the extra onnx")
+pytest.importorskip("onnx", reason="in the extra onnx")
+pytest.importorskip("skimage", reason="textures need the extra `demo`")
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "onnx_inference.py"
+FEW = PretrainedSettings(max_iterations=2, val_augmented_samples=4, smoothing=2)
+TINY_PAPER = Settings.quick(image_size=32, width=4, warm_start_epochs=2, max_iterations=2)
+
+
+def pixels(n: int, size: int, seed: int, n_dark: int = 0) -> Tensor:
+    """uint8 crops of a texture, the first of them with a dark square."""
+    crops = texture_crops("gravel", n, size, torch.Generator().manual_seed(seed))
+    crops[:n_dark, :, 5 : size // 2, 5 : size // 2] = 0.05
+    return (crops * 255).round().to(torch.uint8)
+
+
+def fitted(method: str) -> STSSAD:
+    if method == "paper":
+        model = STSSAD("paper", settings=TINY_PAPER)
+        return model.fit(pixels(30, 32, 0), pixels(12, 32, 1, 4))
+    model = STSSAD(augmentation=Patch(sizes=(0.02,)), settings=FEW)
+    return model.fit(pixels(60, 64, 0), pixels(30, 64, 1, 8))
+
+
+@pytest.mark.parametrize("method", ["pretrained", "paper"])
+def test_scores_labels_p_values_and_maps_are_the_models(method: str, tmp_path: Path) -> None:
+    from stssad.exported import export_onnx
+
+    model, path = fitted(method), tmp_path / "model.onnx"
+    export_onnx(model, path, {"run": "a test"})
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    facts = session.get_modelmeta().custom_metadata_map
+    assert float(facts["threshold"]) == model.threshold_ and facts["run"] == "a test"
+    assert json.loads(facts["class_names"]) == ["normal", "anomaly"]
+    new = pixels(7, model.image_size_, 5, 3)
+    wanted = model.decision_function(new)
+    for some in (slice(0, 7), slice(2, 3)):  # any number of images
+        given = new[some].permute(0, 2, 3, 1).contiguous().numpy()
+        score, label, p_value, heat = session.run(None, {"pixels": given})
+        np.testing.assert_allclose(score, wanted[some], atol=1e-3)
+        np.testing.assert_array_equal(label, model.predict(new[some]))
+        np.testing.assert_allclose(p_value, model.p_values(wanted[some]), atol=1e-9)
+        if method == "pretrained":
+            np.testing.assert_allclose(heat, model.anomaly_maps(new[some]), atol=1e-3)
+
+
+def test_a_run_is_exported_and_the_example_reads_it(tmp_path: Path) -> None:
+    folder = make_folders(tmp_path)
+    words = ("--normal", folder / "good", "--unlabeled", folder / "pool", "--out", folder / "run")
+    assert run("fit", *words, "--jobs", 1, *TINY).returncode == 0
+    done = run("export", folder / "run", "--out", tmp_path / "small.onnx")
+    assert done.returncode == 0, done.stderr
+    files = sorted((folder / "pool").iterdir())[:3]
+    told = subprocess.run(
+        [sys.executable, EXAMPLE, tmp_path / "small.onnx", *files],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    rows = [line.rsplit(",", 3) for line in told.stdout.splitlines()[1:]]
+    assert (
+        run("score", folder / "run", folder / "pool", "--out", tmp_path / "s.csv").returncode == 0
+    )
+    ours = {line.rsplit(",", 3)[0]: line.rsplit(",", 3)[1:]
+            for line in (tmp_path / "s.csv").read_text().splitlines()[1:]}  # fmt: skip
+    for name, score, label, _ in rows:
+        assert float(score) == pytest.approx(float(ours[name][0]), abs=1e-3, rel=1e-5)
+        assert label == ours[name][1]
+    (tmp_path / "broken.onnx").write_bytes((tmp_path / "small.onnx").read_bytes()[:999])
+    broken = subprocess.run(
+        [sys.executable, EXAMPLE, tmp_path / "broken.onnx", *files], capture_output=True, text=True
+    )
+    assert broken.returncode == 1 and "export it again" in broken.stderr
+    assert_one_sentence(run("export", tmp_path, "--out", tmp_path / "x.onnx"), "no model.json")
+
+
+def test_the_example_is_short() -> None:
+    assert len(EXAMPLE.read_text().splitlines()) < 45
+
+
+@pytest.mark.slow
+def test_the_example_runs_where_there_is_neither_torch_nor_stssad(tmp_path: Path) -> None:
+    from stssad.exported import export_onnx
+
+    model = fitted("pretrained")
+    export_onnx(model, tmp_path / "m.onnx", {})
+    image = pixels(1, 64, 9, 1)
+    Image.fromarray(image[0].permute(1, 2, 0).numpy()).save(tmp_path / "a.png")
+    venv.create(tmp_path / "env", with_pip=True)
+    python = tmp_path / "env" / "bin" / "python"
+    constraints = EXAMPLE.parent.parent / "constraints.txt"
+    install = [python, "-m", "pip", "install", "-q", "-c", constraints, "onnxruntime", "numpy",
+               "pillow"]  # fmt: skip
+    if subprocess.run(install, capture_output=True).returncode != 0:
+        pytest.skip("packages can't be installed here")
+    assert subprocess.run([python, "-c", "import torch"], capture_output=True).returncode != 0
+    done = subprocess.run(
+        [python, EXAMPLE, tmp_path / "m.onnx", tmp_path / "a.png"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    score = float(done.stdout.splitlines()[1].rsplit(",", 3)[1])
+    assert score == pytest.approx(float(model.decision_function(image)[0]), abs=1e-3)
