@@ -65,7 +65,7 @@ def heading(lines: Sequence[Line], preset: str) -> str:
 
 
 def set_up(lines: Sequence[Line], preset: str, notes: str) -> str:
-    kinds = {"tile": "MVTec AD and planted", "svhn": "SVHN"}
+    kinds = {"tile": "MVTec AD", "svhn": "SVHN", "demonstrative": "planted"}
     columns = {f"`{preset}`, {words}": preset_settings(bed, preset) for bed, words in kinds.items()}
     columns["paper, MVTec AD"] = Settings.paper_mvtec()
     columns["paper, SVHN"] = Settings.paper_svhn()
