@@ -4,6 +4,7 @@ Fitted arrays become constants of the graph. Triangular solves, which ONNX doesn
 products with the inverse; everything after the encoder stays in the precision that it has here.
 """
 
+import copy
 import io
 import json
 import warnings
@@ -43,7 +44,7 @@ class ExportedGaussian(nn.Module):
         # rows @ transform: whitened, less the directions of light
         self.register_buffer("transform", without(inverse.T, whitening.nuisance.cpu()))
         shift = torch.zeros(len(eye)) if density.shift is None else density.shift.cpu()
-        u = whitening.cpu().shift(shift.double())
+        u = copy.deepcopy(whitening).cpu().shift(shift.double())
         self.register_buffer("direction", u / torch.linalg.vector_norm(u).clamp_min(1e-300))
         self.weight = float(density.weight)
 
@@ -86,11 +87,12 @@ def growing(side: int, size: int) -> Tensor:
 
 class ExportedModel(nn.Module):
     """Pixels (n, m, m, 3) in 0..255 to what `stssad score` writes; the map is (n, m, m) in [0, 1],
-    or empty where the model has none."""
+    or empty where the model has none. `as_distances`: the map as the memory bank has it."""
 
-    def __init__(self, model: STSSAD) -> None:
+    def __init__(self, model: STSSAD, as_distances: bool = False) -> None:
         super().__init__()
-        self.encoder = model.model_.encoder.cpu()
+        self.as_distances = as_distances
+        self.encoder = copy.deepcopy(model.model_.encoder).cpu()
         self.threshold, self.image_size = float(model.threshold_), model.image_size_
         self.scale, scorer = model.map_scale_, model.model_.scorer
         normal = torch.from_numpy(model.normal_scores_).double()
@@ -112,7 +114,7 @@ class ExportedModel(nn.Module):
                 )
             self.gaussian = ExportedGaussian(parts[0].density)  # type: ignore[arg-type]
             self.bank = ExportedBank(parts[1]) if len(parts) > 1 else None  # type: ignore[arg-type]
-            self.sum = scorer.cpu()
+            self.sum = copy.deepcopy(scorer).cpu()
         if self.bank is not None:
             blank = torch.zeros(1, 3, self.image_size, self.image_size)
             patches = patches_of(self.encoder.features(blank))  # type: ignore[operator]
@@ -131,7 +133,9 @@ class ExportedModel(nn.Module):
                 of_patches, distances = self.bank(patches_of(maps))
                 parts.append(of_patches)
                 assert self.scale is not None
-                shown = self.grown @ self.scale(distances) @ self.grown.T
+                shown = distances
+                if not self.as_distances:
+                    shown = self.grown @ self.scale(distances) @ self.grown.T
             zs = [(logs(p) - c) / s for p, c, s in zip(parts, self.sum.centers, self.sum.spreads)]  # noqa: B905
             score = (torch.stack(zs).sum(0) - self.sum.total[0]) / self.sum.total[1]
         n_above = (self.normal[None, :] >= score[:, None]).double().sum(dim=1)
@@ -161,9 +165,9 @@ def export_onnx(model: STSSAD, path: Path, facts: dict[str, Any]) -> None:
         file.write(graph.SerializeToString())
 
 
-def graph_of(model: STSSAD) -> bytes:
+def graph_of(model: STSSAD, as_distances: bool = False) -> bytes:
     """The ONNX graph, any number of images at a time."""
-    module, size = ExportedModel(model).eval(), model.image_size_
+    module, size = ExportedModel(model, as_distances).eval(), model.image_size_
     pixels = torch.zeros(2, size, size, 3, dtype=torch.uint8)
     file: Any = io.BytesIO()
     with warnings.catch_warnings(), torch.no_grad():

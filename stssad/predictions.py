@@ -46,14 +46,18 @@ def score_files(
     paths: Iterable[Path],
     on_unreadable: Callable[[UnreadableError], None] | None,
     on_map: Callable[[Path, torch.Tensor], None] | None = None,
+    engine: Callable[[torch.Tensor], Scores] | None = None,
 ) -> Iterator[Prediction]:
     """Predictions for files, in order and in constant memory; unreadable ones are handed over.
 
-    `on_map` is called with each image's anomaly map (h, w), as distances.
+    `on_map` is called with each image's anomaly map (h, w), as distances; `engine` scores images
+    in the model's stead (`stssad.engine`).
 
     Without `on_unreadable` the first one is raised. Each worker decodes a chunk of files and runs
     the network on it, in the very chunks that `decision_function` makes of as many images.
     """
+
+    score = engine or model.model_
 
     def work(chunk: list[Path]) -> tuple[list[Path], Scores | None, list[UnreadableError]]:
         found = [(path, tried(path, model.reading_)) for path in chunk]
@@ -64,7 +68,7 @@ def score_files(
         # Unreadable ones leave gaps: batches of every length would fill the engine's caches.
         pixels = np.stack([x for _, x in good] + [np.zeros_like(good[0][1])] * len(errors))
         images = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
-        return [path for path, _ in good], model.model_(images).first(len(good)), errors
+        return [path for path, _ in good], score(images).first(len(good)), errors
 
     for kept, found, errors in each(chunks(paths, chunk_size(model.image_size_)), work):
         for error in errors:

@@ -91,6 +91,35 @@ def test_a_run_is_exported_and_the_example_reads_it(tmp_path: Path) -> None:
     assert_one_sentence(run("export", tmp_path, "--out", tmp_path / "x.onnx"), "no model.json")
 
 
+def test_both_engines_score_alike(tmp_path: Path) -> None:
+    from stssad.engine import OnnxEngine, engine_for
+
+    model = fitted("pretrained")
+    new = pixels(9, 64, 7, 4)
+    fast, plain = engine_for(model, "onnx", None)(new), engine_for(model, "torch", None)(new)
+    np.testing.assert_allclose(fast.scores.numpy(), plain.scores.numpy(), atol=1e-4)
+    assert fast.maps is not None and plain.maps is not None
+    np.testing.assert_allclose(fast.maps.numpy(), plain.maps.numpy(), atol=1e-3)
+    assert engine_for(model, "auto", 3) is model.model_  # a graph isn't worth making
+    assert isinstance(engine_for(model, "auto", 5000), OnnxEngine)
+    np.testing.assert_array_equal(model.decision_function(new), plain.scores.numpy())
+    with pytest.raises(ValueError, match="unknown engine 'tpu'"):
+        engine_for(model, "tpu", None)
+
+
+def test_the_command_line_takes_an_engine(tmp_path: Path) -> None:
+    folder = make_folders(tmp_path)
+    words = ("--normal", folder / "good", "--unlabeled", folder / "pool", "--out", folder / "run")
+    assert run("fit", *words, "--jobs", 1, *TINY).returncode == 0
+    found = []
+    for engine in ("torch", "onnx"):
+        done = run("score", folder / "run", folder / "pool", "--engine", engine)
+        assert done.returncode == 0, done.stderr
+        rows = [line.rsplit(",", 3) for line in done.stdout.splitlines()[1:]]
+        found.append([[row[0], row[2]] for row in rows])
+    assert found[0] == found[1] and len(found[0]) == 16
+
+
 def test_the_example_is_short() -> None:
     assert len(EXAMPLE.read_text().splitlines()) < 45
 

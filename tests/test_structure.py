@@ -14,7 +14,7 @@ LONGEST_FUNCTION, LONGEST_FACADE = 60, 250
 # is before all of them.
 ROOMS = [
     {"augment", "encoders", "scoring"}, {"tuning"}, {"methods"}, {"saved_model"}, {"model"},
-    {"summary", "predictions", "heatmaps", "exported"}, {"run"},
+    {"summary", "predictions", "heatmaps", "exported"}, {"engine"}, {"run"},
     {"report", "baselines", "testbeds"}, {"workflow", "demo", "bench"}, {"cli"},
 ]  # fmt: skip
 

@@ -30,24 +30,24 @@ def command(
         float | None, typer.Option(help="False alarm rate, instead of the one of the fit.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
+    engine: Annotated[
+        Literal["auto", "torch", "onnx"],
+        typer.Option(help="auto: ONNX Runtime where it is installed and images are many."),
+    ] = "auto",
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at a file that can't be read.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Score images with a fitted model: path, score, label, p-value."""
+    from ..engine import engine_for
     from ..predictions import listed_paths, score_files, write_predictions
-    from ..run import Run
     from ..storage import replacing
     from .progress import CountProgress
 
     check_device(device)
     check_out(out)
-    if false_alarms is not None:
-        check_rate(false_alarms)
-    model = Run.open(run).model(device=device)
-    if false_alarms is not None:
-        model.set_threshold(false_alarms)
+    model = opened(run, device, false_alarms)
     unreadable = 0
 
     def on_unreadable(error: "UnreadableError") -> None:
@@ -57,7 +57,8 @@ def command(
 
     paths = listed_paths(images)
     writer = None if heatmaps is None else heatmap_writer(heatmaps, Path(images), model)
-    results = score_files(model, paths, None if strict else on_unreadable, writer)
+    runs = engine_for(model, engine, len(paths) if isinstance(paths, list) else None)
+    results = score_files(model, paths, None if strict else on_unreadable, writer, runs)
     console = make_console(quiet)
     if out is None:
         counts = write_predictions(results, sys.stdout, format)
@@ -73,6 +74,16 @@ def command(
         raise ValueError(f"no image of {images!r} could be read; look at the warnings")
     if out is not None:
         console.print(said(model, counts, out, heatmaps))
+
+
+def opened(run: Path, device: str, false_alarms: float | None) -> "STSSAD":
+    """The run's model, with another false alarm rate if one is wanted."""
+    from ..run import Run
+
+    if false_alarms is not None:
+        check_rate(false_alarms)
+    model = Run.open(run).model(device=device)
+    return model if false_alarms is None else model.set_threshold(false_alarms)
 
 
 def heatmap_writer(folder: Path, images: Path, model: "STSSAD") -> "HeatmapWriter":
