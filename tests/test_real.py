@@ -136,8 +136,6 @@ def test_real_images_go_through_the_command_line(
     "words",
     [
         f"tile --seeds 3 --methods {PAPERS}",
-        "tile --seeds 3 --methods ST-SSAD --protocol inductive",
-        "tile --methods MMD1,MMD2,FO",
         "svhn --methods ST-SSAD --seeds 3",
         "svhn --methods RS-RO --seeds 20",
         "svhn --methods RD-RO,RS4-RO --seeds 5",
@@ -216,7 +214,7 @@ def test_committed_results_meet_what_we_promise() -> None:
     assert mean_of(ours) >= 0.985
     assert mean_of([x for x in ours if x.cell.testbed == "mtd"]) >= 0.955
     theirs = [compared("PatchCore"), compared("PatchCore", image_size=128)]
-    assert all(len(lines) == 3 * 17 for lines in theirs)
+    assert [len(lines) for lines in theirs] == [3 * 17, 17]
     assert mean_of(ours) >= max(map(mean_of, theirs))
     for task in tasks:
         mine = [x for x in ours if (x.cell.testbed, x.cell.task) == task]
