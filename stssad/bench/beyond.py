@@ -28,6 +28,7 @@ COLUMNS: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("PatchCore, 256 px", "PatchCore", {}),
     (PRETRAINED, PRETRAINED, {}),
 )
+NOT_RUN = "-"
 ByTask = dict[tuple[str, str], list[Line]]
 
 
@@ -85,10 +86,16 @@ def of_method(lines: Sequence[Line], method: str, changes: dict[str, object]) ->
 
 
 def compared(lines: Sequence[Line]) -> tuple[list[ByTask], list[tuple[str, str]]]:
-    """Lines of each column, and the tasks that all of them have."""
+    """Lines of each column, and the tasks that ours has."""
     columns = [of_method(lines, method, dict(changes)) for _, method, changes in COLUMNS]
-    tasks = [t for t in columns[-1] if all(t in c for c in columns)]
-    return columns, sorted(tasks, key=lambda t: (t[0] in TRAPS, t))
+    return columns, sorted(columns[-1], key=lambda t: (t[0] in TRAPS, t))
+
+
+def mean_over(column: ByTask, tasks: Sequence[tuple[str, str]]) -> str:
+    """A column's mean over tasks, if it has them all."""
+    if not tasks or any(task not in column for task in tasks):
+        return NOT_RUN
+    return digits(mean(mean_auc(column[task]) for task in tasks))
 
 
 def main_table(lines: Sequence[Line]) -> str:
@@ -99,16 +106,16 @@ def main_table(lines: Sequence[Line]) -> str:
     rows = []
     for task in tasks:
         ours = columns[-1][task]
-        values = [mean_auc(c[task]) for c in columns[:-1]]
-        values += [average(ours, "auc untuned"), mean_auc(ours)]
+        values = [mean_over(c, [task]) for c in columns[:-1]]
+        values += [digits(average(ours, "auc untuned")), digits(mean_auc(ours))]
         told = [types(ours), f"{average(ours, 'J'):.2f}", span([x.details["p"] for x in ours])]
-        seeds = "/".join(str(len(c[task])) for c in columns)
-        rows.append(["/".join(task), *map(digits, values), *told, seeds])
+        seeds = "/".join(str(len(c.get(task, []))) for c in columns)
+        rows.append(["/".join(task), *values, *told, seeds])
     for words, chosen in groups(tasks):
         if chosen:
-            values = [mean(mean_auc(c[t]) for t in chosen) for c in columns]
+            values = [mean_over(c, chosen) for c in columns]
             untuned = mean(average(columns[-1][t], "auc untuned") for t in chosen)
-            cells = [*map(digits, values[:-1]), digits(untuned), digits(values[-1])]
+            cells = [*values[:-1], digits(untuned), values[-1]]
             rows.append([f"**{words}**", *(f"**{cell}**" for cell in cells), "", "", "", ""])
     return rows_text(head, rows)
 
@@ -138,9 +145,10 @@ def short_table(lines: Sequence[Line]) -> str:
     names = [name for name, _, _ in COLUMNS]
     if not tasks:
         return rows_text(["mean AUROC", *names], [])
-    categories, seeds = sorted({bed for bed, _ in tasks}), len(columns[-1][tasks[0]])
-    head = [f"{len(tasks)} kinds of defects ({', '.join(categories)}), {seeds} seeds", *names]
-    values = [digits(mean(mean_auc(c[t]) for t in tasks)) for c in columns]
+    categories = sorted({bed for bed, _ in tasks})
+    seeds = span_of_counts([len(columns[-1][task]) for task in tasks])
+    head = [f"{len(tasks)} kinds of defects ({', '.join(categories)}), seeds {seeds}", *names]
+    values = [mean_over(c, tasks) for c in columns]
     return rows_text(head, [["mean AUROC, 10 % of the pool anomalous, inductive", *values]])
 
 
