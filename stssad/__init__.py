@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .augment.scratch import Scratch as Scratch
     from .augment.stain import Stain as Stain
     from .augment.warp import Warp as Warp
+    from .drift import DriftMonitor as DriftMonitor
     from .encoders.efficientnet_lite import EfficientNetLite0 as EfficientNetLite0
     from .encoders.efficientnet_lite import EfficientNetLite1 as EfficientNetLite1
     from .encoders.efficientnet_lite import EfficientNetLite2 as EfficientNetLite2
@@ -52,6 +53,7 @@ _HOMES = {
     **PARTS.homes,
     **VAL_LOSSES.homes,
     "Augmentation": "augment",
+    "DriftMonitor": "drift",
     "Encoder": "encoders.encoder",
     "GaussianDensity": "scoring.gaussian",
     "PretrainedSettings": "settings",

@@ -1,39 +1,30 @@
-"""What runs a fitted model over many images: torch, or ONNX Runtime, which is faster on a CPU.
+"""What scores many images: the model in torch, or in ONNX Runtime, which is faster on a CPU.
 
-The graph is made of the model when scoring begins, which takes a second or two: for few images
-torch is sooner done.
+The graph is made of the model when scoring begins: for few images torch is sooner done.
 """
 
 from collections.abc import Callable
-from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from .exported import graph_of
-from .model import STSSAD
+from .encoders.compiled import session_of, uses_onnx
+from .encoders.encoding import each_chunk
+from .exported import graph_of_model
+from .methods.anomaly_model import joined
 from .scoring.calibration import Scores
 
-ENGINES = ("auto", "torch", "onnx")
-MANY = 200  # images, from which on a graph is worth making
+if TYPE_CHECKING:
+    from .model import STSSAD
+
 Engine = Callable[[Tensor], Scores]
 
 
-def engine_for(model: STSSAD, name: str, n_images: int | None) -> Engine:
+def engine_for(model: "STSSAD", name: str, n_images: int | None) -> Engine:
     """By its name; `auto` chooses by what is installed and how many images there are (None: that
     isn't known)."""
-    if name not in ENGINES:
-        raise ValueError(f"unknown engine {name!r}; use {', '.join(ENGINES)}")
-    installed = find_spec("onnxruntime") is not None
-    if name == "onnx" and not installed:
-        raise ImportError(
-            "the engine onnx needs the package onnxruntime; install it with: pip install "
-            "'stssad[onnx]', or use --engine torch"
-        )
-    if name == "onnx" and model.device != "cpu":
-        raise ValueError(f"the engine onnx runs on the CPU, not on {model.device}; use torch")
-    is_worth_it = installed and model.device == "cpu" and (n_images is None or n_images >= MANY)
-    if name == "torch" or (name == "auto" and not is_worth_it):
+    if not uses_onnx(name, model.device, n_images):
         return model.model_
     try:
         return OnnxEngine(model)
@@ -43,18 +34,19 @@ def engine_for(model: STSSAD, name: str, n_images: int | None) -> Engine:
         return model.model_  # an encoder of one's own that has no graph
 
 
+def scored(model: "STSSAD", images: Tensor) -> Scores:
+    """Scores and maps of any number of images, in the engine that the model asks for; ONNX
+    Runtime's takes whole numbers."""
+    if images.dtype != torch.uint8:
+        return model.model_.score_all(images)
+    return joined(each_chunk(images, engine_for(model, model.engine, len(images))))
+
+
 class OnnxEngine:
-    """The model in ONNX Runtime, one thread for each call: workers call it side by side."""
+    """The model in ONNX Runtime."""
 
-    def __init__(self, model: STSSAD) -> None:
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        graph = graph_of(model, as_distances=True)
-        self.session = onnxruntime.InferenceSession(
-            graph, options, providers=["CPUExecutionProvider"]
-        )
+    def __init__(self, model: "STSSAD") -> None:
+        self.session = session_of(graph_of_model(model, as_distances=True))
         self.has_maps = model.map_scale_ is not None
 
     def __call__(self, images: Tensor) -> Scores:

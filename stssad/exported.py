@@ -5,17 +5,15 @@ products with the inverse; everything after the encoder stays in the precision t
 """
 
 import copy
-import io
 import json
-import warnings
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
+from .encoders.compiled import graph_of, shrinking
 from .encoders.patches import as_rows, patches_of
-from .model import STSSAD
 from .scoring.anomaly_map import upsampled
 from .scoring.calibration import CalibratedSum, Likelihood, logs
 from .scoring.gaussian import GaussianDensity, ImageGaussian
@@ -24,7 +22,9 @@ from .scoring.nuisance import without
 from .storage import replacing_bytes
 from .version import __version__
 
-OPSET = 17
+if TYPE_CHECKING:
+    from .model import STSSAD
+
 OUTPUTS = ("pred_score", "pred_label", "p_value", "anomaly_map")
 
 
@@ -89,7 +89,7 @@ class ExportedModel(nn.Module):
     """Pixels (n, m, m, 3) in 0..255 to what `stssad score` writes; the map is (n, m, m) in [0, 1],
     or empty where the model has none. `as_distances`: the map as the memory bank has it."""
 
-    def __init__(self, model: STSSAD, as_distances: bool = False) -> None:
+    def __init__(self, model: "STSSAD", as_distances: bool = False) -> None:
         super().__init__()
         self.as_distances = as_distances
         self.encoder = copy.deepcopy(model.model_.encoder).cpu()
@@ -98,31 +98,37 @@ class ExportedModel(nn.Module):
         normal = torch.from_numpy(model.normal_scores_).double()
         self.normal: Tensor
         self.grown: Tensor
+        self.shrinks: Tensor
         self.register_buffer("normal", normal)
+        self.bank: ExportedBank | None = None
+        self.small_bank: ExportedBank | None = None
         if isinstance(scorer, Likelihood):
-            self.gaussian, self.bank, self.sum = ExportedGaussian(scorer.density), None, None
+            self.gaussian, self.sum = ExportedGaussian(scorer.density), None
             self.least = scorer.density.least
         else:
             assert isinstance(scorer, CalibratedSum)
-            parts = list(scorer.parts)
-            kinds = [type(part) for part in parts]
-            if kinds not in ([ImageGaussian, MemoryBank], [ImageGaussian]):
-                names = ", ".join(kind.__name__ for kind in kinds)
-                raise ValueError(
-                    f"parts {names} can't be exported; ImageGaussian and MemoryBank, the default, "
-                    "can"
-                )
-            self.gaussian = ExportedGaussian(parts[0].density)  # type: ignore[arg-type]
-            self.bank = ExportedBank(parts[1]) if len(parts) > 1 else None  # type: ignore[arg-type]
+            gaussian, *banks = scorer.parts
+            check_exportable(gaussian, banks)
+            self.gaussian = ExportedGaussian(gaussian.density)  # type: ignore[arg-type]
             self.sum = copy.deepcopy(scorer).cpu()
+            for part in banks:
+                assert isinstance(part, MemoryBank)
+                if part.of_small:
+                    self.small_bank = ExportedBank(part)
+                else:
+                    self.bank = ExportedBank(part)
         if self.bank is not None:
             blank = torch.zeros(1, 3, self.image_size, self.image_size)
             patches = patches_of(self.encoder.features(blank))  # type: ignore[operator]
             assert patches is not None
             self.register_buffer("grown", growing(patches.shape[-1], self.image_size))
+        if self.small_bank is not None:
+            assert model.model_.small_size is not None
+            self.register_buffer("shrinks", shrinking(self.image_size, model.model_.small_size))
 
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        maps = self.encoder.features(pixels.permute(0, 3, 1, 2).float() / 255)  # type: ignore[operator]
+        images = pixels.permute(0, 3, 1, 2).float() / 255
+        maps = self.encoder.features(images)  # type: ignore[operator]
         distance = self.gaussian(self.encoder.pooled(maps))  # type: ignore[operator]
         shown = pixels[:, :0, :0, 0].float()
         if self.sum is None:
@@ -136,6 +142,9 @@ class ExportedModel(nn.Module):
                 shown = distances
                 if not self.as_distances:
                     shown = self.grown @ self.scale(distances) @ self.grown.T
+            if self.small_bank is not None:
+                small = self.shrinks @ images @ self.shrinks.T
+                parts.append(self.small_bank(patches_of(self.encoder.features(small)))[0])  # type: ignore[operator]
             zs = [(logs(p) - c) / s for p, c, s in zip(parts, self.sum.centers, self.sum.spreads)]  # noqa: B905
             score = (torch.stack(zs).sum(0) - self.sum.total[0]) / self.sum.total[1]
         n_above = (self.normal[None, :] >= score[:, None]).double().sum(dim=1)
@@ -143,11 +152,22 @@ class ExportedModel(nn.Module):
         return score, (score > self.threshold).long(), p_value, shown
 
 
-def export_onnx(model: STSSAD, path: Path, facts: dict[str, Any]) -> None:
+def check_exportable(gaussian: nn.Module, banks: list[nn.Module]) -> None:
+    """The default's parts, or the first of them."""
+    known = all(isinstance(part, MemoryBank) for part in banks)
+    sizes = [part.of_small for part in banks if isinstance(part, MemoryBank)]
+    if not isinstance(gaussian, ImageGaussian) or not known or sizes not in ([], [0], [0, 1]):
+        names = ", ".join(type(part).__name__ for part in (gaussian, *banks))
+        raise ValueError(
+            f"parts {names} can't be exported; ImageGaussian and MemoryBank, the default, can"
+        )
+
+
+def export_onnx(model: "STSSAD", path: Path, facts: dict[str, Any]) -> None:
     """Write the file, with its metadata; `facts` are words about the run."""
     import onnx
 
-    graph = onnx.load_from_string(graph_of(model))
+    graph = onnx.load_from_string(graph_of_model(model))
     metadata = {
         "stssad": __version__,
         "image_size": str(model.image_size_),
@@ -165,17 +185,8 @@ def export_onnx(model: STSSAD, path: Path, facts: dict[str, Any]) -> None:
         file.write(graph.SerializeToString())
 
 
-def graph_of(model: STSSAD, as_distances: bool = False) -> bytes:
+def graph_of_model(model: "STSSAD", as_distances: bool = False) -> bytes:
     """The ONNX graph, any number of images at a time."""
-    module, size = ExportedModel(model, as_distances).eval(), model.image_size_
+    size = model.image_size_
     pixels = torch.zeros(2, size, size, 3, dtype=torch.uint8)
-    file: Any = io.BytesIO()
-    with warnings.catch_warnings(), torch.no_grad():
-        warnings.simplefilter("ignore")  # shapes that are constants here, and are meant to be
-        torch.onnx.export(
-            module, (pixels,), file, dynamo=False, opset_version=OPSET,
-            input_names=["pixels"], output_names=list(OUTPUTS),
-            dynamic_axes={name: {0: "n"} for name in ("pixels", *OUTPUTS)},
-        )  # fmt: skip
-    written: bytes = file.getvalue()
-    return written
+    return graph_of(ExportedModel(model, as_distances), pixels, "pixels", list(OUTPUTS))

@@ -10,10 +10,12 @@ from .layout import canonical
 
 @dataclass(frozen=True)
 class Features:
-    """`pooled`: embeddings (n, d); `patches`: (n, c, h, w), None where the encoder has no maps."""
+    """`pooled`: embeddings (n, d); `patches`: (n, c, h, w), None where the encoder has no maps;
+    `small`: the same of the images at a smaller size, if they are looked at twice."""
 
     pooled: Tensor
     patches: Tensor | None = None
+    small: "Features | None" = None
 
     def __len__(self) -> int:
         return len(self.pooled)
@@ -26,7 +28,8 @@ class Features:
     def __getitem__(self, index: Tensor | slice) -> "Features":
         """Some images' features, copied: they compute as if they had just been encoded."""
         patches = None if self.patches is None else canonical(self.patches[index])
-        return Features(canonical(self.pooled[index]), patches)
+        small = None if self.small is None else self.small[index]
+        return Features(canonical(self.pooled[index]), patches, small)
 
     def chunks(self, size: int) -> Iterator["Features"]:
         for start in range(0, len(self), size):
@@ -50,6 +53,12 @@ class NormalFeatures:
     @property
     def pooled(self) -> Tensor:
         return self.features.pooled
+
+    @property
+    def small(self) -> "NormalFeatures":
+        """Of the images at the smaller size."""
+        assert self.features.small is not None and self.relit.small is not None
+        return NormalFeatures(self.features.small, self.relit.small, self.source)
 
     @property
     def light_changes(self) -> Tensor:

@@ -86,6 +86,15 @@ class FitImages:
     unreadable: list[str]
 
 
+def of_size(size: int, images: Tensor) -> Tensor:
+    """The images, if they have the size that a model was fitted to."""
+    if images.shape[-1] != size:
+        raise ValueError(
+            f"this model was fitted to images of {size} pixels, got {images.shape[-1]}; resize them"
+        )
+    return images
+
+
 def images_for_fit(train: Images, unlabeled: Images | None, reading: Reading) -> FitImages:
     """Normal images and a pool, if there is one; size and deep grey as the normal images have."""
     reading, side = settled(reading, files_among(train))

@@ -9,10 +9,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
+from torch import Tensor, nn
 
 from .augment import Augmentation
-from .images import Images, as_images, images_for_fit
+from .engine import scored
+from .images import Images, as_images, images_for_fit, of_size
 from .methods.advice import about_size, about_unreadable
 from .methods.defaults import resolve
 from .methods.problem import Choices, Fitted, Problem, check_counts
@@ -21,7 +22,7 @@ from .saved_model import Own, SavedModel, read_model, summary_of
 from .scoring.anomaly_map import upsampled
 from .scoring.calibration import Scores
 from .scoring.part import Part
-from .scoring.threshold import p_values, threshold_for
+from .scoring.threshold import p_values, shares_of_two, threshold_for
 from .settings import AnySettings, Reading
 from .tuning.restarts import Event
 from .tuning.val_loss import ValLoss
@@ -47,6 +48,7 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
     val_loss: what tuning minimises; shift_alignment, or mean_distance_loss in the paper's method.
     parts: of the score, in the pretrained method; ImageGaussian and MemoryBank if None.
     jobs: parallel processes. device: "cpu" or "cuda".
+    engine: of a network whose weights stay: "torch", "onnx" (ONNX Runtime), or "auto", the faster.
     false_alarms: the share of normal images that `predict` may flag.
 
     What is learned:
@@ -76,10 +78,12 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
         jobs: int = 1,
         device: str = "cpu",
         false_alarms: float = 0.01,
+        engine: str = "auto",
     ) -> None:
         self.method, self.augmentation, self.encoder = method, augmentation, encoder
         self.settings, self.seed, self.val_loss, self.parts = settings, seed, val_loss, parts
         self.jobs, self.device, self.false_alarms = jobs, device, false_alarms
+        self.engine = engine
 
     def fit(
         self,
@@ -102,8 +106,9 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
         choices = choices.with_reading(given.reading)
         check_counts(given.train, given.pool)
         problem = Problem(
-            given.train, given.pool, choices, self.seed, self.jobs, self.device, progress,
-            Path(checkpoints) if checkpoints else None, Path(warm_starts) if warm_starts else None,
+            given.train, given.pool, choices, self.seed, self.jobs, self.device, self.engine,
+            progress, Path(checkpoints) if checkpoints else None,
+            Path(warm_starts) if warm_starts else None,
         )  # fmt: skip
         fitted = method.fit(problem)
         fitted.warnings.extend(about_unreadable(given.unreadable))
@@ -147,18 +152,15 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
 
     def score_images(self, images: Images) -> Scores:
         """Scores, those of each part, and anomaly maps as distances (n, h, w), if there are."""
+        return self.model_.score_all(self._checked(images))
+
+    def _checked(self, images: Images) -> Tensor:
         check_is_fitted(self)
-        checked = as_images(images, self.reading_, "images")
-        if checked.shape[-1] != self.image_size_:
-            raise ValueError(
-                f"this model was fitted to images of {self.image_size_} pixels, got "
-                f"{checked.shape[-1]}; resize them"
-            )
-        return self.model_.score_all(checked)
+        return of_size(self.image_size_, as_images(images, self.reading_, "images"))
 
     def decision_function(self, images: Images) -> ScoreArray:
         """Anomaly scores (n,), larger = more anomalous."""
-        return self.score_images(images).scores.numpy()
+        return scored(self, self._checked(images)).scores.numpy()
 
     def score_samples(self, images: Images) -> ScoreArray:
         """The same under scikit-learn's name; here too, larger = more anomalous."""
@@ -174,9 +176,7 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
         Its width is the deviation of normal scores. It ranks as the score does; it is no posterior.
         """
         scores = self.decision_function(images)
-        steps = (scores - self.threshold_) / max(float(self.normal_scores_.std()), 1e-12)
-        anomaly = 1 / (1 + np.exp(-np.clip(steps, -500, 500)))
-        return np.stack([1 - anomaly, anomaly], axis=1)
+        return shares_of_two(scores, self.threshold_, float(self.normal_scores_.std()))
 
     def fit_predict(self, train: Images, unlabeled: Images | None = None) -> LabelArray:
         """Fit, and the labels of the pool, or of the normal images if there is none."""
@@ -189,7 +189,7 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
 
     def anomaly_maps(self, images: Images) -> ScoreArray:
         """Where it is anomalous: (n, m, m) in [0, 1], on one scale for all images of this model."""
-        found = self.score_images(images).maps
+        found = scored(self, self._checked(images)).maps
         if self.map_scale_ is None or found is None:
             raise ValueError(
                 "this model has no anomaly maps: they come from the pretrained method, with an "

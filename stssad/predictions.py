@@ -15,6 +15,7 @@ from .encoders.encoding import chunk_size
 from .images import SUFFIXES, UnreadableError, find_images, tried
 from .model import STSSAD
 from .scoring.calibration import Scores
+from .scoring.conditions import CONDITIONS, usual
 from .scoring.threshold import ScoreArray
 from .storage import json_text
 from .threads import each
@@ -47,11 +48,13 @@ def score_files(
     on_unreadable: Callable[[UnreadableError], None] | None,
     on_map: Callable[[Path, torch.Tensor], None] | None = None,
     engine: Callable[[torch.Tensor], Scores] | None = None,
+    on_conditions: Callable[[Prediction, dict[str, float]], None] | None = None,
 ) -> Iterator[Prediction]:
     """Predictions for files, in order and in constant memory; unreadable ones are handed over.
 
     `on_map` is called with each image's anomaly map (h, w), as distances; `engine` scores images
-    in the model's stead (`stssad.engine`).
+    in the model's stead (`stssad.engine`); `on_conditions` is called with each prediction and the
+    light its image was taken in (`stssad.scoring.conditions`).
 
     Without `on_unreadable` the first one is raised. Each worker decodes a chunk of files and runs
     the network on it, in the very chunks that `decision_function` makes of as many images.
@@ -59,19 +62,21 @@ def score_files(
 
     score = engine or model.model_
 
-    def work(chunk: list[Path]) -> tuple[list[Path], Scores | None, list[UnreadableError]]:
+    def work(chunk: list[Path]) -> "Chunk":
         found = [(path, tried(path, model.reading_)) for path in chunk]
         errors = [image for _, image in found if isinstance(image, UnreadableError)]
         good = [(path, x) for path, x in found if not isinstance(x, UnreadableError)]
         if not good:
-            return [], None, errors
+            return Chunk([], None, errors)
         # Unreadable ones leave gaps: batches of every length would fill the engine's caches.
         pixels = np.stack([x for _, x in good] + [np.zeros_like(good[0][1])] * len(errors))
         images = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
-        return [path for path, _ in good], score(images).first(len(good)), errors
+        light = None if on_conditions is None else usual(images[: len(good)])
+        return Chunk([path for path, _ in good], score(images).first(len(good)), errors, light)
 
-    for kept, found, errors in each(chunks(paths, chunk_size(model.image_size_)), work):
-        for error in errors:
+    for done in each(chunks(paths, chunk_size(model.image_size_)), work):
+        kept, found = done.paths, done.scores
+        for error in done.errors:
             if on_unreadable is None:
                 raise error
             on_unreadable(error)
@@ -80,7 +85,21 @@ def score_files(
         if on_map is not None and found.maps is not None:
             for path, distances in zip(kept, found.maps.cpu(), strict=True):
                 on_map(path, distances)
-        yield from predictions(model, kept, found.scores.cpu().numpy())
+        rows = list(predictions(model, kept, found.scores.cpu().numpy()))
+        if on_conditions is not None and done.conditions is not None:
+            for row, values in zip(rows, done.conditions.tolist(), strict=True):
+                on_conditions(row, dict(zip(CONDITIONS, values, strict=True)))
+        yield from rows
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some files, scored: those that could be read, and why the others couldn't."""
+
+    paths: list[Path]
+    scores: Scores | None
+    errors: list[UnreadableError]
+    conditions: torch.Tensor | None = None
 
 
 def chunks(paths: Iterable[Path], size: int) -> Iterator[list[Path]]:

@@ -16,6 +16,7 @@ from .methods.anomaly_model import AnomalyModel
 from .methods.problem import Choices, Fitted, Method
 from .registry import AUGMENTATIONS, ENCODERS, METHODS, PARTS, VAL_LOSSES, Registry
 from .scoring.anomaly_map import MapScale
+from .scoring.conditions import CONDITIONS
 from .scoring.contamination import Contamination
 from .scoring.evidence import Evidence
 from .scoring.lesson import Lesson
@@ -36,7 +37,7 @@ from .storage import (
 from .tuning.val_loss import ValLoss
 from .version import __version__
 
-FORMAT = 4
+FORMAT = 5
 ADVICE = "fit it again (a run's command is in its environment.json)"
 MOST_PIXELS = 4096  # the side of an image that a model may ask for
 Content = dict[str, Any]
@@ -82,6 +83,8 @@ def tensors_of(fitted: Fitted) -> dict[str, Tensor]:
     }
     if fitted.pool_scores is not None:
         tensors["pool_scores"] = fitted.pool_scores
+    if fitted.normal_conditions is not None:
+        tensors["normal_conditions"] = fitted.normal_conditions
     return tensors
 
 
@@ -104,6 +107,7 @@ def content_of(saved: SavedModel) -> Content:
             "ours": VAL_LOSSES.holds(choices.val_loss),
         },
         "image_size": fitted.model.image_size,
+        "small_size": fitted.model.small_size,
         "evidence": fitted.evidence and asdict(fitted.evidence),
         "lesson": fitted.lesson and asdict(fitted.lesson),
         "contamination": fitted.contamination and asdict(fitted.contamination),
@@ -178,6 +182,8 @@ def rebuilt_model(
 ) -> SavedModel:
     size = content["image_size"]
     require(type(size) is int and 0 < size <= MOST_PIXELS, f"image_size {size!r}")
+    small = content["small_size"]
+    require(small is None or (type(small) is int and 0 < small <= size), f"small_size {small!r}")
     rates = (content["false_alarms"], content["set_false_alarms"])
     require(all(type(rate) is float and 0 < rate < 1 for rate in rates), "false alarm rates")
     method: Method = METHODS[content["method"]]
@@ -187,7 +193,7 @@ def rebuilt_model(
     scorer = method.empty_scorer(choices.parts)
     hold(scorer, without_prefix("scorer", tensors))
     load_weights(choices.encoder, without_prefix("encoder", tensors), folder)
-    model = AnomalyModel(choices.encoder, scorer, content["image_size"]).to(device)
+    model = AnomalyModel(choices.encoder, scorer, size, small).to(device)
     chosen, evidence = content["chosen"], content["evidence"]
     per_restart = [a for a in choices.augmentations for _ in a.initial_values()]
     fitted = Fitted(
@@ -204,6 +210,7 @@ def rebuilt_model(
         lesson=content["lesson"] and Lesson(**content["lesson"]),
         contamination=content["contamination"] and Contamination(**content["contamination"]),
         map_scale=content["map_scale"] and MapScale(**content["map_scale"]),
+        normal_conditions=conditions_in(tensors),
     )
     if chosen is not None:
         known = type(chosen) is int and 0 <= chosen < len(fitted.candidates)
@@ -214,6 +221,16 @@ def rebuilt_model(
     return SavedModel(
         content["method"], **plain, choices=choices, fitted=fitted, summary=content["summary"]
     )
+
+
+def conditions_in(tensors: Mapping[str, Tensor]) -> Tensor | None:
+    """What light the normal images were taken in, a row for each that has a score."""
+    found = tensors.get("normal_conditions")
+    if found is not None:
+        shape = (len(tensors["normal_scores"]), len(CONDITIONS))
+        sound = found.shape == shape and bool(torch.isfinite(found).all())
+        require(sound, "the conditions of its normal images don't fit")
+    return found
 
 
 def read_content(folder: Path) -> Content:

@@ -87,7 +87,10 @@ PRETRAINED_IMAGE_SIZE = (
     "Image size in pixels; images read from files are resized to it. If not given: 256, or less "
     "where the files are smaller; 256 in the paper's preset."
 )
-TUNING_SIZE = "Image size at which the augmentation is tuned, where images are larger."
+TUNING_SIZE = (
+    "Image size at which the augmentation is tuned and a second memory bank looks, where images "
+    "are larger."
+)
 WHITE_LEVEL = (
     "Value that is white in grey images of more than 8 bits; found from the normal images if not "
     "given."

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import venv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -37,11 +38,12 @@ def fitted(method: str) -> STSSAD:
     if method == "paper":
         model = STSSAD("paper", settings=TINY_PAPER)
         return model.fit(pixels(30, 32, 0), pixels(12, 32, 1, 4))
-    model = STSSAD(augmentation=Patch(sizes=(0.02,)), settings=FEW)
+    settings = replace(FEW, tuning_size=32) if method == "two sizes" else FEW
+    model = STSSAD(augmentation=Patch(sizes=(0.02,)), settings=settings)
     return model.fit(pixels(60, 64, 0), pixels(30, 64, 1, 8))
 
 
-@pytest.mark.parametrize("method", ["pretrained", "paper"])
+@pytest.mark.parametrize("method", ["pretrained", "two sizes", "paper"])
 def test_scores_labels_p_values_and_maps_are_the_models(method: str, tmp_path: Path) -> None:
     from stssad.exported import export_onnx
 

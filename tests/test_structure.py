@@ -13,8 +13,9 @@ LONGEST_FUNCTION, LONGEST_FACADE = 60, 250
 # A room may import from those before it, and from itself. What stands alone (settings, layout, ...)
 # is before all of them.
 ROOMS = [
-    {"augment", "encoders", "scoring"}, {"tuning"}, {"methods"}, {"saved_model"}, {"model"},
-    {"summary", "predictions", "heatmaps", "exported"}, {"engine"}, {"run"},
+    {"augment", "encoders", "scoring"}, {"tuning"}, {"methods"}, {"exported"}, {"engine"},
+    {"saved_model"}, {"model"}, {"summary", "predictions", "heatmaps"}, {"drift"}, {"run"},
+    {"watch"},
     {"report", "baselines", "testbeds"}, {"workflow", "demo", "bench"}, {"cli"},
 ]  # fmt: skip
 

@@ -48,7 +48,7 @@ class NormalImages:
         images = read_images(find_images(folder / "train/good"), Reading(size))[0]
         encoder = EfficientNetLite0().eval().requires_grad_(False)
         noise = draw_light(len(images), torch.Generator().manual_seed(0))
-        copies = encode(encoder, images, lambda x, rows: relit(x, noise[rows]))
+        copies = encode(encoder, images, None, lambda x, rows: relit(x, noise[rows]))
         normal = NormalFeatures(encode(encoder, images), copies, torch.arange(len(images)))
         lit = {light: embed_all(encoder, LIGHTS[light](images)) for light in LIGHT}
         return NormalImages(name, normal, images, lit, encoder)

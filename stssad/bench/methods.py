@@ -124,13 +124,13 @@ class Ours:
 
     def other_scores(self, images: Tensor) -> dict[str, npt.NDArray[np.float64]]:
         """Of the same form with nothing learned from the pool, and of each part."""
-        features = encode(self.model.model_.encoder, images)
+        model = self.model.model_
+        features = encode(model.encoder, images, model.small_size)
         untuned = self.model.fitted_.transient.untuned
         assert untuned is not None
-        parts = self.model.model_.score_features(features).parts
+        parts = model.score_features(features).parts
         found = {"untuned": untuned(features).scores, "image": parts[0]}
-        if len(parts) > 1:
-            found["patches"] = parts[1]
+        found |= dict(zip(("patches", "small patches"), parts[1:], strict=False))
         return {name: scores.double().cpu().numpy() for name, scores in found.items()}
 
 

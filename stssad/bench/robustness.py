@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from ..encoders.encoding import encode
 from ..features import Features, NormalFeatures
 from ..images import find_images, read_images
 from ..methods.anomaly_model import AnomalyModel
-from ..methods.pretrained import Scored, taught
+from ..methods.pretrained import SMALL_BANK, Scored, taught, usual_parts
 from ..registry import ENCODERS
 from ..scoring.calibration import CalibratedSum
 from ..scoring.contamination import contamination
@@ -29,7 +30,7 @@ from ..scoring.gaussian import ImageGaussian
 from ..scoring.memory_bank import MemoryBank
 from ..scoring.part import Part, random_folds
 from ..scoring.threshold import threshold_for
-from ..settings import Reading
+from ..settings import PretrainedSettings, Reading
 from ..testbeds import mvtec
 from ..testbeds.light import LIGHTS
 from ..testbeds.parts import Parts
@@ -40,7 +41,7 @@ from .methods import PRETRAINED, RATES
 
 TESTBED = "robustness"  # of the result lines
 MIXED = "all kinds"
-SIZE = 256
+SIZE, SMALL = 256, PretrainedSettings().tuning_size
 
 
 @dataclass(frozen=True)
@@ -79,13 +80,14 @@ class Category:
         )
 
     def features(self, light: str) -> Features:
-        return encode(self.encoder, LIGHTS[light](self.images))
+        return encode(self.encoder, LIGHTS[light](self.images), SMALL)
 
     def normal(self, features: Features) -> NormalFeatures:
         """All training images, and each once in other light."""
         train = self.rows["train"]
         noise = draw_light(len(train), torch.Generator().manual_seed(0))
-        copies = encode(self.encoder, self.images[train], lambda x, rows: relit(x, noise[rows]))
+        images = self.images[train]
+        copies = encode(self.encoder, images, SMALL, lambda x, rows: relit(x, noise[rows]))
         return NormalFeatures(features[train], copies, torch.arange(len(train)))
 
 
@@ -122,11 +124,11 @@ def answer(
             task = pool_of(category, kind, seed, asked.contamination)
             some = normal.among(task.train)
             fold = random_folds(len(some), seed)
-            parts = asked.parts or [ImageGaussian(), MemoryBank()]
+            parts = asked.parts or usual_parts(normal.features)
             scorer = CalibratedSum(copy.deepcopy(list(parts)))
             crossed = scorer.fit(some, fold, seed)
             for light, cell in todo.items():
-                model = AnomalyModel(category.encoder, copy.deepcopy(scorer), SIZE)
+                model = AnomalyModel(category.encoder, copy.deepcopy(scorer), SIZE, SMALL)
                 scored = taught(model, crossed, some, fold, features[light][task.pool])
                 yield line_of(cell, task, scored, features[light][task.test])
 
@@ -173,8 +175,15 @@ def anomalous_share(task: Task, cell: Cell) -> float:
     return (len(task.pool) - n_normal) / len(task.pool)
 
 
-def changed(name: str, value: float, *parts: Part) -> Question:
+def changed(
+    name: str, value: float, gaussian: ImageGaussian | None = None, **bank: Any
+) -> Question:
     """One constant with another value, on pools that mix all kinds."""
+    parts: list[Part] = [
+        gaussian or ImageGaussian(),
+        MemoryBank(**bank),
+        MemoryBank(SMALL_BANK, of_small=True, **bank),
+    ]
     return Question(kinds=(MIXED,), parts=parts, changes=((name, value),))
 
 
@@ -184,16 +193,11 @@ QUESTIONS: dict[str, list[Question]] = {
     "mixed": [Question(kinds=(MIXED,), contamination=share) for share in (0.1, 0.3)],
     "contamination": [Question(contamination=share) for share in (0.0, 0.3)],
     "constants": [
-        *(
-            changed("image nuisance", k, ImageGaussian(n_nuisance=k), MemoryBank())
-            for k in (0, 3, 8)
-        ),
-        *(changed("patch nuisance", k, ImageGaussian(), MemoryBank(n_nuisance=k)) for k in (0, 8)),
-        *(changed("highest", k, ImageGaussian(), MemoryBank(n_highest=k)) for k in (1, 5)),
-        *(
-            changed("directions", k, ImageGaussian(directions=k), MemoryBank())
-            for k in (0.0, 30.0, 300.0)
-        ),
+        *(changed("image nuisance", k, ImageGaussian(n_nuisance=k)) for k in (0, 3, 8)),
+        *(changed("patch nuisance", k, n_nuisance=k) for k in (0, 8)),
+        *(changed("highest", k, n_highest=k) for k in (1, 5)),
+        *(changed("directions", k, ImageGaussian(directions=k)) for k in (0.0, 30.0, 300.0)),
+        Question(kinds=(MIXED,), parts=(ImageGaussian(), MemoryBank()), changes=(("sizes", 1),)),
     ],
 }
 

@@ -13,15 +13,8 @@ def command(
     """Write a run's model as one ONNX file, from pixels to score, label, p-value and map."""
     import hashlib
 
-    from ..run import Run
-
-    try:
-        import onnx  # noqa: F401
-    except ImportError:
-        raise ImportError(
-            "export needs the package onnx; install it with: pip install 'stssad[onnx]'"
-        ) from None
     from ..exported import export_onnx
+    from ..run import Run
 
     opened = Run.open(run)
     digest = hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()

@@ -34,12 +34,16 @@ def command(
         Literal["auto", "torch", "onnx"],
         typer.Option(help="auto: ONNX Runtime where it is installed and images are many."),
     ] = "auto",
+    drift: Annotated[
+        bool, typer.Option("--drift", help="Say whether the line has changed since the fit.")
+    ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at a file that can't be read.")
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Score images with a fitted model: path, score, label, p-value."""
+    from ..drift import DriftMonitor
     from ..engine import engine_for
     from ..predictions import listed_paths, score_files, write_predictions
     from ..storage import replacing
@@ -58,7 +62,10 @@ def command(
     paths = listed_paths(images)
     writer = None if heatmaps is None else heatmap_writer(heatmaps, Path(images), model)
     runs = engine_for(model, engine, len(paths) if isinstance(paths, list) else None)
-    results = score_files(model, paths, None if strict else on_unreadable, writer, runs)
+    monitor = DriftMonitor.of(model) if drift else None
+    observe = None if monitor is None else monitor.observe
+    handler = None if strict else on_unreadable
+    results = score_files(model, paths, handler, writer, runs, observe)
     console = make_console(quiet)
     if out is None:
         counts = write_predictions(results, sys.stdout, format)
@@ -74,6 +81,8 @@ def command(
         raise ValueError(f"no image of {images!r} could be read; look at the warnings")
     if out is not None:
         console.print(said(model, counts, out, heatmaps))
+    if monitor is not None:
+        typer.echo(monitor.told(), err=out is None)  # standard output holds the scores then
 
 
 def opened(run: Path, device: str, false_alarms: float | None) -> "STSSAD":

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..features import Features
@@ -15,6 +16,7 @@ from .encoder import embed
 from .patches import patches_of
 
 T = TypeVar("T")
+Change = Callable[[Tensor, slice], Tensor]  # of a chunk of images, given which they are
 CHUNK_PIXELS = 64 * 64 * 64  # of images that are encoded at a time
 LARGEST_IN_MEMORY = 2**30  # bytes; larger maps are kept in a temporary file
 
@@ -41,23 +43,36 @@ def each_chunk(images: Tensor, work: Callable[[Tensor], T]) -> Iterator[T]:
 
 
 @torch.no_grad()
-def features_of(encoder: nn.Module, images: Tensor) -> Features:
-    """Of a few images, uint8 or float, in this thread; on the encoder's device."""
-    maps: list[Tensor] = encoder.features(as_floats(images, device_of(encoder)))  # type: ignore[operator]
+def features_of(encoder: nn.Module, images: Tensor, small_size: int | None = None) -> Features:
+    """Of a few images, uint8 or float, in this thread; on the encoder's device.
+
+    With a `small_size`, also of the images at that size.
+    """
+    floats = as_floats(images, device_of(encoder))
+    small = None if small_size is None else features_of(encoder, shrunk(floats, small_size))
+    maps: list[Tensor] = encoder.features(floats)  # type: ignore[operator]
     # One layout, whatever the encoder's: kept features and fresh ones then give the same scores.
-    return Features(encoder.pooled(maps), patches_of(maps))  # type: ignore[operator]
+    return Features(encoder.pooled(maps), patches_of(maps), small)  # type: ignore[operator]
+
+
+def shrunk(images: Tensor, size: int) -> Tensor:
+    """Float images of that size, averaged."""
+    return F.interpolate(images, size=(size, size), mode="area")
 
 
 def encode(
     encoder: nn.Module,
     images: Tensor,
-    change: Callable[[Tensor, slice], Tensor] | None = None,
+    small_size: int | None = None,
+    change: Change | None = None,
     on_done: Callable[[int], None] | None = None,
+    run: Callable[[Tensor], Features] | None = None,
 ) -> Features:
     """Features of any number of images, on the CPU.
 
-    `change` is what is done to each chunk first, given which images it holds; `on_done` is called
-    with how many images are encoded.
+    With a `small_size`, also of the images at that size. `change` is what is done to each chunk
+    first, given which images it holds; `on_done` is called with how many images are encoded; `run`
+    is the encoder in another engine (`encoders.compiled`).
     """
     kept: Features | None = None
 
@@ -65,32 +80,40 @@ def encode(
         some = images[rows]
         if change is not None:
             some = change(as_floats(some, device_of(encoder)), rows)
-        return rows, features_of(encoder, some)
+        return rows, features_of(encoder, some, small_size) if run is None else run(some)
 
     size = chunk_size(images.shape[-1])
     chunks = (slice(i, i + size) for i in range(0, len(images), size))
     for rows, chunk in each(chunks, work):
         kept = kept or room_for(len(images), chunk)
-        kept.pooled[rows] = chunk.pooled.cpu()
-        if kept.patches is not None and chunk.patches is not None:
-            kept.patches[rows] = chunk.patches.cpu()
+        keep(kept, rows, chunk)
         if on_done is not None:
             on_done(min(rows.stop, len(images)))
     assert kept is not None, "there is at least one image"
     return kept
 
 
+def keep(kept: Features, rows: slice, chunk: Features) -> None:
+    """A chunk's features in their place."""
+    kept.pooled[rows] = chunk.pooled.cpu()
+    if kept.patches is not None and chunk.patches is not None:
+        kept.patches[rows] = chunk.patches.cpu()
+    if kept.small is not None and chunk.small is not None:
+        keep(kept.small, rows, chunk.small)
+
+
 def room_for(n: int, like: Features) -> Features:
     """For the features of n images, not yet filled."""
-    pooled = store((n, *like.pooled.shape[1:]), like.pooled.dtype)
-    patches = like.patches
     return Features(
-        pooled, None if patches is None else store((n, *patches.shape[1:]), patches.dtype)
+        store(n, like.pooled),
+        None if like.patches is None else store(n, like.patches),
+        None if like.small is None else room_for(n, like.small),
     )
 
 
-def store(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """Room for numbers: in memory or, where there are too many, in a file without a name."""
+def store(n: int, like: Tensor) -> Tensor:
+    """Room for n such rows: in memory or, where that is too much, in a file without a name."""
+    shape, dtype = (n, *like.shape[1:]), like.dtype
     empty = torch.empty(0, dtype=dtype)
     if math.prod(shape) * empty.element_size() <= LARGEST_IN_MEMORY:
         return torch.empty(shape, dtype=dtype)

@@ -14,15 +14,23 @@ from ..threads import each
 class AnomalyModel(nn.Module):
     """An encoder whose weights stay, and a scorer of its features, on one device."""
 
-    def __init__(self, encoder: nn.Module, scorer: nn.Module, image_size: int) -> None:
+    def __init__(
+        self,
+        encoder: nn.Module,
+        scorer: nn.Module,
+        image_size: int,
+        small_size: int | None = None,
+    ) -> None:
+        """small_size: the side at which images are looked at again, smaller; None: they aren't."""
         super().__init__()
-        self.encoder, self.scorer, self.image_size = encoder, scorer, image_size
+        self.encoder, self.scorer = encoder, scorer
+        self.image_size, self.small_size = image_size, small_size
         self.eval().requires_grad_(False)
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> Scores:
         """A few images (n, 3, m, m), uint8 or float in [0, 1], in this thread."""
-        return self.score(features_of(self.encoder, images))
+        return self.score(features_of(self.encoder, images, self.small_size))
 
     @torch.no_grad()
     def score(self, features: Features) -> Scores:

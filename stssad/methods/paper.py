@@ -15,6 +15,7 @@ from ..encoders.encoding import embed_all
 from ..encoders.resnet import ResNet18
 from ..features import Features
 from ..scoring.calibration import Likelihood
+from ..scoring.conditions import usual
 from ..scoring.contamination import contamination
 from ..scoring.gaussian import GaussianDensity, cross_fitted_scores
 from ..scoring.part import Part
@@ -105,6 +106,7 @@ class PaperMethod:
             augmentation=restarts[chosen].augmentation,
             warnings=warnings,
             contamination=contamination(pool_scores.numpy(), normal_scores.numpy()),
+            normal_conditions=usual(held_out if len(held_out) else problem.train[kept]),
             transient=Transient(best.Z_trn, best.Z_pool),
         )
 

@@ -10,19 +10,19 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..augment import Augmentation
 from ..augment.light import draw_light, relit
+from ..encoders.compiled import CompiledEncoder, compiled
 from ..encoders.efficientnet_lite import EfficientNetLite0
 from ..encoders.encoder import embedding_dim
-from ..encoders.encoding import embed_all, encode
+from ..encoders.encoding import Change, encode, shrunk
 from ..features import Features, NormalFeatures
 from ..registry import AUGMENTATIONS, DEFAULT_TYPES
 from ..scoring.anomaly_map import MapScale
 from ..scoring.calibration import CalibratedSum, Scores
-from ..scoring.conditions import differences
+from ..scoring.conditions import differences, usual
 from ..scoring.contamination import contamination
 from ..scoring.evidence import Evidence
 from ..scoring.gaussian import ImageGaussian
@@ -41,6 +41,7 @@ from .evidence import weigh
 from .frozen_restart import FrozenRestart, FrozenResult, PretrainedCandidate, TuningData
 from .problem import Choices, Fitted, Problem, Transient, check_counts
 
+SMALL_BANK = 5_000  # patches of the smaller images that are kept: there are a quarter as many
 MOST_RELIT = 300  # images in other light, which say what is to be left out
 OUTLIER_RATE = 0.01  # of normal images that would count among the pool's outliers
 RELIT_SEED = 1_000_033  # own number of their seed, so that nothing else draws the same
@@ -71,8 +72,9 @@ class PretrainedMethod:
         train, held_out = problem.train[kept], problem.train[held]
         check_counts(train, problem.pool)
         encoder = frozen(problem)
-        normal = encode_normal(problem, encoder, train)
-        pool = encode_pool(problem, encoder)
+        look = Look.of(problem, encoder)
+        normal = encode_normal(problem, look, train)
+        pool = encode_pool(problem, look)
         tuned = None if pool is None else tuned_to(problem, encoder, train, normal, pool)
         scored = score_with(problem, encoder, normal, pool)
         normal_scores = scored.of_normal.scores
@@ -90,6 +92,7 @@ class PretrainedMethod:
             warnings=about_counts(None if pool is None else len(pool), normal_scores),
             lesson=scored.lesson,
             map_scale=map_scale(scored.of_normal, scored.of_pool),
+            normal_conditions=usual(held_out if len(held_out) else train),
             transient=Transient(normal.pooled),
         )
         if tuned is None or pool is None or scored.plain is None or scored.of_pool is None:
@@ -140,7 +143,39 @@ def stage(problem: Problem, number: int, words: str, n_most: int) -> Callable[[i
     return tell
 
 
-def encode_normal(problem: Problem, encoder: nn.Module, train: Tensor) -> NormalFeatures:
+def smaller(problem: Problem) -> int | None:
+    """The side at which images are looked at a second time, where they are large: the augmentation
+    is tuned there, and a second memory bank sees more of the object in each patch."""
+    settings = problem.choices.settings
+    assert isinstance(settings, PretrainedSettings)
+    return settings.tuning_size if problem.image_size > settings.tuning_size else None
+
+
+@dataclass(frozen=True)
+class Look:
+    """How images are encoded in a fit: at one size or two, in which engine."""
+
+    encoder: nn.Module
+    small_size: int | None
+    compiled: CompiledEncoder | None
+
+    @staticmethod
+    def of(problem: Problem, encoder: nn.Module) -> "Look":
+        small_size = smaller(problem)
+        n_pool = 0 if problem.pool is None else len(problem.pool)
+        n_images = len(problem.train) + min(MOST_RELIT, 2 * len(problem.train)) + n_pool
+        engine = compiled(
+            encoder, problem.image_size, small_size, problem.engine, problem.device, n_images
+        )
+        return Look(encoder, small_size, engine)
+
+    def __call__(
+        self, images: Tensor, on_done: Callable[[int], None], change: Change | None = None
+    ) -> Features:
+        return encode(self.encoder, images, self.small_size, change, on_done, self.compiled)
+
+
+def encode_normal(problem: Problem, look: Look, train: Tensor) -> NormalFeatures:
     """Normal images, and some of them in other light: every one twice, or as many as suffice."""
     generator = torch.Generator().manual_seed(own_seed(problem.seed, RELIT_SEED))
     n_copies = min(MOST_RELIT, 2 * len(train))
@@ -150,16 +185,17 @@ def encode_normal(problem: Problem, encoder: nn.Module, train: Tensor) -> Normal
     def change(images: Tensor, rows: slice) -> Tensor:
         return relit(images, noise[rows])
 
-    normal = encode(encoder, train, None, stage(problem, 0, "encoding normal images", len(train)))
+    told = stage(problem, 0, "encoding normal images", len(train))
+    normal = look(train, told)
     told = stage(problem, 1, "encoding them in other light", n_copies)
-    return NormalFeatures(normal, encode(encoder, train[source], change, told), source)
+    return NormalFeatures(normal, look(train[source], told, change), source)
 
 
-def encode_pool(problem: Problem, encoder: nn.Module) -> Features | None:
+def encode_pool(problem: Problem, look: Look) -> Features | None:
     if problem.pool is None:
         return None
     told = stage(problem, 2, "encoding the pool", len(problem.pool))
-    return encode(encoder, problem.pool, None, told)
+    return look(problem.pool, told)
 
 
 @dataclass(frozen=True)
@@ -181,9 +217,10 @@ def score_with(
     """Fit the score to normal images; then let the pool's own outliers teach it."""
     given = problem.choices.parts
     if given is None:
-        given = [ImageGaussian(), MemoryBank()] if normal.features.is_spatial else [ImageGaussian()]
+        given = usual_parts(normal.features)
     scorer = CalibratedSum(copy.deepcopy(given)).to(problem.device)
-    model = AnomalyModel(encoder, scorer, problem.image_size)
+    small_size = smaller(problem) if any(looks_smaller(part) for part in given) else None
+    model = AnomalyModel(encoder, scorer, problem.image_size, small_size)
     fold = random_folds(len(normal), problem.seed)
     told = stage(problem, 3, "fitting the score", 2)
     told(0)
@@ -192,6 +229,20 @@ def score_with(
     scored = taught(model, crossed, normal, fold, pool)
     told(2)
     return scored
+
+
+def usual_parts(features: Features) -> list[Part]:
+    """The default's, as far as there is something for them to see."""
+    parts: list[Part] = [ImageGaussian()]
+    if features.is_spatial:
+        parts.append(MemoryBank())
+    if features.small is not None and features.small.is_spatial:
+        parts.append(MemoryBank(SMALL_BANK, of_small=True))
+    return parts
+
+
+def looks_smaller(part: Part) -> bool:
+    return getattr(part, "of_small", False)
 
 
 def taught(
@@ -233,25 +284,20 @@ class Tuned:
 
 
 def tuning_data(
-    problem: Problem, encoder: nn.Module, train: Tensor, normal: NormalFeatures, pool: Features
+    problem: Problem, train: Tensor, normal: NormalFeatures, pool: Features
 ) -> TuningData:
     """Smaller images, where they are large: tuning looks at thousands of them."""
-    settings = problem.choices.settings
-    assert isinstance(settings, PretrainedSettings) and problem.pool is not None
-    if problem.image_size <= settings.tuning_size:
+    if (size := smaller(problem)) is None:
         return TuningData.of(train, normal, pool.pooled)
-    train, small_pool = (shrunk(x, settings.tuning_size) for x in (train, problem.pool))
-    smaller = replace(problem, train=train, pool=small_pool, progress=None)
-    return TuningData.of(
-        train, encode_normal(smaller, encoder, train), embed_all(encoder, small_pool)
-    )
+    assert pool.small is not None
+    return TuningData.of(all_shrunk(train, size), normal.small, pool.small.pooled)
 
 
 def tuned_to(
     problem: Problem, encoder: nn.Module, train: Tensor, normal: NormalFeatures, pool: Features
 ) -> Tuned:
     """Every initial value of every augmentation type, the best by J, and the evidence for it."""
-    data = tuning_data(problem, encoder, train, normal, pool)
+    data = tuning_data(problem, train, normal, pool)
     restarts = restarts_of(problem, encoder, data)
     results = run_all(restarts, problem.jobs, problem.progress)
     best = max(results, key=lambda result: result.shift.alignment)
@@ -261,15 +307,12 @@ def tuned_to(
     return Tuned(restarts, results, best.candidate.number, evidence)
 
 
-def shrunk(images: Tensor, size: int) -> Tensor:
-    """Images of that size, averaged."""
+def all_shrunk(images: Tensor, size: int) -> Tensor:
+    """Any number of images at that size, stored as they were: there may be thousands."""
     if images.dtype != torch.uint8:
-        return F.interpolate(images, size=(size, size), mode="area")
-    some = [
-        F.interpolate(chunk.float(), size=(size, size), mode="area").round().to(torch.uint8)
-        for chunk in torch.split(images, 64)
-    ]
-    return torch.cat(some)
+        return shrunk(images, size)
+    chunks = torch.split(images, 64)
+    return torch.cat([shrunk(c.float(), size).round().to(torch.uint8) for c in chunks])
 
 
 def restarts_of(problem: Problem, encoder: nn.Module, data: TuningData) -> list[FrozenRestart]:

@@ -49,6 +49,7 @@ class Problem:
     seed: int = 0
     jobs: int = 1
     device: str = "cpu"
+    engine: str = "auto"  # that runs a network whose weights stay
     progress: Notify | None = None
     checkpoints: Path | None = None  # a folder where restarts keep their state as they go
     warm_starts: Path | None = None  # a folder of warm starts that other fits may share
@@ -86,6 +87,7 @@ class Fitted:
     # From scores that have learned nothing from the pool, so that they can't bear themselves out.
     contamination: Contamination | None = None
     map_scale: MapScale | None = None
+    normal_conditions: Tensor | None = None  # (n, 4), of the images that have `normal_scores`
     transient: Transient = field(default_factory=Transient)
 
 

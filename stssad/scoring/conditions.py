@@ -17,6 +17,7 @@ OUTSIDE = 0.01  # of normal images lie beyond the limits on either side
 LEAST_SHARE = 0.1  # of the pool that must lie beyond them, more than chance may
 LEAST_CHANGE = {"brightness": 0.02, "contrast": 0.1, "colour": 0.01, "sharpness": 0.15}
 P_VALUE = 1e-4
+CONDITIONS = tuple(LEAST_CHANGE)
 
 Values = npt.NDArray[np.float64]
 
@@ -61,6 +62,12 @@ def measured(images: Tensor) -> dict[str, Values]:
     """For each image (n, 3): mean grey; log contrast; blue less red; log sharpness."""
     chunks = [_measured(chunk) for chunk in torch.split(images, 32)]
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
+
+
+def usual(images: Tensor) -> Tensor:
+    """(n, 4): of each image what its median block shows, in the order of CONDITIONS."""
+    found = measured(images)
+    return torch.from_numpy(np.stack([found[name][:, 1] for name in CONDITIONS], axis=1))
 
 
 def _measured(images: Tensor) -> dict[str, Values]:

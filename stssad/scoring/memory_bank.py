@@ -82,20 +82,26 @@ def highest(distances: Tensor, n_highest: int) -> Tensor:
 class MemoryBank(nn.Module):
     """The patch part: a score of the highest-scoring patches, and an anomaly map."""
 
-    def __init__(self, size: int = 10_000, n_highest: int = 3, n_nuisance: int = 3) -> None:
+    def __init__(
+        self, size: int = 10_000, n_highest: int = 3, n_nuisance: int = 3, of_small: bool = False
+    ) -> None:
         """size: patches that are kept; n_highest: patches that decide an image's score;
-        n_nuisance: directions of light that are left out of patches."""
+        n_nuisance: directions of light that are left out of patches; of_small: whether it looks at
+        the images' smaller form, where a patch covers more of the object."""
         super().__init__()
         self.size, self.n_highest, self.n_nuisance = size, n_highest, n_nuisance
+        self.of_small = of_small
         self.bank: Tensor
         self.nuisance: Tensor
         self.register_buffer("bank", torch.empty(0))
         self.register_buffer("nuisance", torch.empty(0))
 
     def config(self) -> dict[str, Any]:
-        return {"size": self.size, "n_highest": self.n_highest, "n_nuisance": self.n_nuisance}
+        names = ("size", "n_highest", "n_nuisance", "of_small")
+        return {name: getattr(self, name) for name in names}
 
     def fit(self, normal: NormalFeatures, fold: Tensor, seed: int) -> PartScores:
+        normal = normal.small if self.of_small else normal
         features, device = normal.features, self.bank.device
         assert features.patches is not None
         self.nuisance = canonical(light_directions(normal, self.n_nuisance)).to(device)
@@ -108,17 +114,23 @@ class MemoryBank(nn.Module):
             self.bank = canonical(rows[kept[fold[images[kept]] != k]]).to(device)
             of_fold = (fold == k).nonzero()[:, 0]
             chunks = torch.split(of_fold, SCORED)
-            for index, found in each(chunks, lambda i: (i, self(features[i]))):
-                scores[index], maps[index] = found.scores.cpu(), found.maps.cpu()
+            for index, found in each(chunks, lambda i: (i, self.distances(features[i]))):
+                scores[index], maps[index] = highest(found, self.n_highest).cpu(), found.cpu()
         self.bank = canonical(rows[kept]).to(device)
         return PartScores(scores, maps)
 
     def forward(self, features: Features) -> PartScores:
+        chosen = features.small if self.of_small else features
+        assert chosen is not None, "this memory bank looks at smaller images, too"
+        distances = self.distances(chosen)
+        return PartScores(highest(distances, self.n_highest), distances)
+
+    def distances(self, features: Features) -> Tensor:
+        """(n, h, w): of each patch to the nearest normal one."""
         assert features.patches is not None, "a memory bank needs an encoder with feature maps"
         patches = features.patches.to(self.bank.device)
         rows = without(as_rows(patches), self.nuisance)
-        distances = nearest_distances(rows, self.bank).reshape(len(patches), *patches.shape[2:])
-        return PartScores(highest(distances, self.n_highest), distances)
+        return nearest_distances(rows, self.bank).reshape(len(patches), *patches.shape[2:])
 
 
 def light_directions(normal: NormalFeatures, n_directions: int) -> Tensor:

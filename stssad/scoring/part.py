@@ -24,6 +24,8 @@ class PartScores:
 class Part(Protocol):
     """An `nn.Module` whose fitted arrays are buffers: they move with it and are saved with it.
 
+    One whose `of_small` is true needs features of the images' smaller form.
+
     One that has `learn(outliers)`, from features to a `Lesson`, is shown the pool's outliers; it
     then has `crossed(normal, fold)`, which scores normal images again as `fit` does.
     """

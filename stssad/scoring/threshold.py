@@ -62,3 +62,10 @@ def p_values(scores: ScoreArray, normal_scores: ScoreArray) -> ScoreArray:
     n_above = len(ordered) - np.searchsorted(ordered, scores, side="left")
     share: ScoreArray = (1 + n_above) / (1 + len(ordered))
     return share
+
+
+def shares_of_two(scores: ScoreArray, threshold: float, spread: float) -> ScoreArray:
+    """(n, 2), normal and anomaly: a logistic of the score, ½ at the threshold."""
+    steps = (scores - threshold) / max(spread, 1e-12)
+    anomaly = 1 / (1 + np.exp(-np.clip(steps, -500, 500)))
+    return np.stack([1 - anomaly, anomaly], axis=1)
