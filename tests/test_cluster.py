@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,26 +11,11 @@ import pytest
 from stssad.bench.runner import Unit, run_unit
 
 pytest.importorskip("ray", reason="Ray is in the extra `ray`")
+from namespace import alone, needs_namespace
 from ray_cluster import cells
 
 pytestmark = pytest.mark.slow
 SCRIPT = Path(__file__).with_name("ray_cluster.py")
-
-
-def alone(command: list[str]) -> list[str]:
-    """The command in a network namespace of its own, where there is only loopback."""
-    return ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh", *command]
-
-
-def may_unshare() -> bool:
-    if shutil.which("unshare") is None or shutil.which("ip") is None:
-        return False
-    return subprocess.run(alone(["true"]), capture_output=True).returncode == 0
-
-
-needs_namespace = pytest.mark.skipif(
-    not may_unshare(), reason="no network namespace of one's own here (unshare -n, ip link)"
-)
 
 
 def here(n: int) -> dict[str, float]:

@@ -16,7 +16,7 @@ ROOMS = [
     {"augment", "encoders", "scoring"}, {"tuning"}, {"methods"}, {"exported"}, {"engine"},
     {"saved_model"}, {"model"}, {"summary", "predictions", "heatmaps"}, {"drift"}, {"run"},
     {"watch"},
-    {"report", "baselines", "testbeds"}, {"workflow", "demo", "bench"}, {"cli"},
+    {"report", "baselines", "testbeds"}, {"workflow", "demo", "bench", "scale"}, {"cli"},
 ]  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from . import bench, console, demo, export, fit, report, score, watch
+from . import bench, console, demo, export, fit, report, scale, score, watch
 
 app = typer.Typer(
     add_completion=False,
@@ -18,6 +18,7 @@ app = typer.Typer(
 app.command("fit")(fit.command)
 app.command("score")(score.command)
 app.command("report")(report.command)
+app.command("fit-many")(scale.fit_many)
 app.command("watch")(watch.command)
 app.command("export")(export.command)
 app.command("demo")(demo.command)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from .console import check_device, check_rate, closed, make_console, say_unreadable, warn
+from .scale import score_parts
 
 if TYPE_CHECKING:
     from ..heatmaps import HeatmapWriter
@@ -19,10 +20,20 @@ if TYPE_CHECKING:
 def command(
     run: Annotated[Path, typer.Argument(help="Folder that `stssad fit` wrote.")],
     images: Annotated[
-        str, typer.Argument(help="An image, a folder, a list file (a path a line), or -.")
+        str,
+        typer.Argument(
+            help="An image, a folder, a list file (a path a line), or -; with --ray also a Parquet "
+            "file of paths, or an address such as s3://bucket/folder."
+        ),
     ],
-    out: Annotated[Path | None, typer.Option(help="File to write; else standard output.")] = None,
-    format: Annotated[Literal["csv", "json"], typer.Option(help="Of the output.")] = "csv",
+    out: Annotated[
+        Path | None,
+        typer.Option(help="File to write, else standard output; with --ray a folder."),
+    ] = None,
+    format: Annotated[
+        Literal["csv", "json", "parquet"] | None,
+        typer.Option(help="Of the output: csv or json; with --ray parquet or csv."),
+    ] = None,
     heatmaps: Annotated[
         Path | None, typer.Option(help="Folder for a PNG of each image with its anomaly map.")
     ] = None,
@@ -34,6 +45,10 @@ def command(
         Literal["auto", "torch", "onnx"],
         typer.Option(help="auto: ONNX Runtime where it is installed and images are many."),
     ] = "auto",
+    ray: Annotated[
+        str | None, typer.Option(help="Score on the Ray cluster at this address, or `local`.")
+    ] = None,
+    part_size: Annotated[int, typer.Option(min=1, help="Images in each part, with --ray.")] = 500,
     drift: Annotated[
         bool, typer.Option("--drift", help="Say whether the line has changed since the fit.")
     ] = False,
@@ -49,6 +64,13 @@ def command(
     from ..storage import replacing
     from .progress import CountProgress
 
+    if ray is not None:
+        if heatmaps is not None or drift or strict or device != "cpu":
+            raise ValueError("--heatmaps, --drift, --strict and --device don't go with --ray")
+        score_parts(run, images, out, format, part_size, false_alarms, engine, ray, quiet)
+        return
+    if format == "parquet":
+        raise ValueError("--format parquet goes with --ray; use csv or json")
     check_device(device)
     check_out(out)
     model = opened(run, device, false_alarms)
@@ -68,14 +90,14 @@ def command(
     results = score_files(model, paths, handler, writer, runs, observe)
     console = make_console(quiet)
     if out is None:
-        counts = write_predictions(results, sys.stdout, format)
+        counts = write_predictions(results, sys.stdout, format or "csv")
     else:
         total = len(paths) if isinstance(paths, list) else None
         with (
             replacing(out, "surrogateescape") as file,  # names that aren't UTF-8, without loss
             CountProgress(console, total) as progress,
         ):
-            counts = write_predictions(progress.counting(results), file, format)
+            counts = write_predictions(progress.counting(results), file, format or "csv")
     say_unreadable(unreadable)
     if counts.n == 0:
         raise ValueError(f"no image of {images!r} could be read; look at the warnings")

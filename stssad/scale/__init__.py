@@ -1,0 +1,1 @@
+"""Many images, or many product lines, on a Ray cluster."""

@@ -1,0 +1,132 @@
+"""Predictions in parts, a file each, and a manifest: what is there isn't done again.
+
+A part is written aside and renamed, and its content depends on its images alone: whoever writes it
+twice, after a node was lost, writes the same.
+"""
+
+import csv
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from ..predictions import Prediction, quoted
+from ..storage import read_json, replacing, replacing_bytes, write_json
+
+FORMATS = ("parquet", "csv")
+NAMES = ("image_path", "pred_score", "pred_label", "p_value", "error")
+ADVICE = "give --out another folder"
+
+
+@dataclass(frozen=True)
+class Row:
+    """One image: its prediction, or why there is none."""
+
+    image_path: str
+    pred_score: float | None
+    pred_label: int | None
+    p_value: float | None
+    error: str = ""
+
+    @staticmethod
+    def of(prediction: Prediction) -> "Row":
+        return Row(**asdict(prediction))
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Over all parts."""
+
+    n: int
+    flagged: int
+    unreadable: list[str]
+
+
+@dataclass(frozen=True)
+class Parts:
+    """The folder of the output."""
+
+    folder: Path
+    form: str
+
+    def path(self, number: int) -> Path:
+        return self.folder / f"part-{number:06d}.{self.form}"
+
+    def begin(self, request: dict[str, Any]) -> None:
+        """A new folder, or one that was begun with the same request."""
+        manifest = self.folder / "manifest.json"
+        if manifest.is_file():
+            before = read_json(manifest, ADVICE).get("request")
+            if before != request:
+                raise ValueError(
+                    f"{str(self.folder)!r} holds the scores of other images, of another model or "
+                    f"in other parts; {ADVICE}"
+                )
+            return
+        if self.folder.is_dir() and any(self.folder.iterdir()):
+            raise ValueError(f"{str(self.folder)!r} isn't empty and isn't ours; {ADVICE}")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(manifest, {"request": request, "complete": False})
+
+    def write(self, number: int, rows: list[Row]) -> None:
+        if self.form == "csv":
+            with replacing(self.path(number), "surrogateescape") as file:
+                file.write(",".join(NAMES) + "\n")
+                for row in rows:
+                    values = ["" if x is None else str(x) for x in asdict(row).values()]
+                    file.write(",".join(quoted(x) for x in values) + "\n")
+            return
+        import pyarrow
+        import pyarrow.parquet
+
+        kinds = zip(NAMES, ("string", "float64", "int8", "float64", "string"), strict=True)
+        schema = pyarrow.schema([(name, getattr(pyarrow, kind)()) for name, kind in kinds])
+        table = pyarrow.Table.from_pylist([printable(row) for row in rows], schema)
+        with replacing_bytes(self.path(number)) as file:
+            pyarrow.parquet.write_table(table, file)
+
+    def rows(self, number: int) -> list[dict[str, Any]]:
+        if self.form == "csv":
+            with open(self.path(number), encoding="utf-8", errors="surrogateescape",
+                      newline="") as file:  # fmt: skip
+                return list(csv.DictReader(file))
+        import pyarrow.parquet
+
+        read: list[dict[str, Any]] = pyarrow.parquet.read_table(self.path(number)).to_pylist()
+        return read
+
+    def finish(self, n_parts: int) -> Totals:
+        """Count what is there, and say in the manifest that it is complete."""
+        n, flagged, unreadable = 0, 0, []
+        for number in range(n_parts):
+            for row in self.rows(number):
+                n += 1
+                flagged += str(row["pred_label"]) == "1"
+                unreadable += [row["error"]] if row["error"] else []
+        manifest = self.folder / "manifest.json"
+        facts = {"complete": True, "n_images": n, "flagged": flagged, "unreadable": len(unreadable)}
+        names = [self.path(k).name for k in range(n_parts)]
+        write_json(manifest, {**read_json(manifest, ADVICE), **facts, "parts": names})
+        return Totals(n, flagged, unreadable)
+
+
+def printable(row: Row) -> dict[str, Any]:
+    """Parquet holds UTF-8 alone: a name that isn't is written with its bytes as \\xNN."""
+    values = asdict(row)
+    for name in ("image_path", "error"):
+        text = values[name].encode("utf-8", "surrogateescape")
+        values[name] = text.decode("utf-8", "backslashreplace")
+    return values
+
+
+def divided(addresses: Sequence[str], size: int) -> Iterator[list[str]]:
+    for start in range(0, len(addresses), size):
+        yield list(addresses[start : start + size])
+
+
+def digest_of(addresses: Sequence[str]) -> str:
+    digest = hashlib.sha256()
+    for address in addresses:
+        digest.update(address.encode("utf-8", "surrogateescape") + b"\n")
+    return digest.hexdigest()

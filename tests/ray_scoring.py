@@ -1,0 +1,48 @@
+"""Run by test_scale.py in a network of its own, with loopback only.
+
+    python tests/ray_scoring.py same|kill RUN INPUT OUT
+
+A cluster of two nodes scores the images; with `kill`, one of them is killed half-way. Prints JSON.
+"""
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+
+from stssad.scale.parts import Totals
+from stssad.scale.scoring import Request, score_on_ray
+
+
+def main() -> None:
+    what, run, source, out, n_nodes, part_size = sys.argv[1:]
+    cluster: Any = Cluster(
+        initialize_head=True,
+        head_node_args={"num_cpus": 1, "include_dashboard": False, "node_ip_address": "127.0.0.1"},
+    )
+    others = [
+        cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1") for _ in range(int(n_nodes) - 1)
+    ]
+    cluster.wait_for_nodes()
+    request = Request(Path(run), source, Path(out), part_size=int(part_size))
+    done, killed, began = [], False, time.monotonic()
+    for each in score_on_ray(request, cluster.address):
+        if isinstance(each, Totals):
+            totals = each
+            break
+        done.append((round(time.monotonic() - began, 2), each))
+        if what == "kill" and each > 0 and not killed:
+            killed = True
+            cluster.remove_node(others[0], allow_graceful=False)
+    alive = sum(node["Alive"] for node in ray.nodes())
+    facts = {"n": totals.n, "flagged": totals.flagged, "unreadable": totals.unreadable,
+             "done": done, "killed": killed, "alive": alive}  # fmt: skip
+    print(json.dumps({"found": facts}))
+
+
+if __name__ == "__main__":
+    main()
