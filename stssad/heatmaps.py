@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image
 from torch import Tensor
 
@@ -97,13 +96,3 @@ def fitted(size: tuple[int, int], side: int) -> tuple[int, int]:
     """Width and height in the same ratio, the longer one `side`."""
     longest = max(size)
     return max(1, round(size[0] * side / longest)), max(1, round(size[1] * side / longest))
-
-
-def overlays(images: Tensor, maps: Tensor) -> Tensor:
-    """uint8 images (n, 3, h, h) with a map (n, h', w') over each."""
-    side = images.shape[-1]
-    made = [
-        overlaid(x.permute(1, 2, 0).numpy(), grown(m, side))
-        for x, m in zip(images, maps, strict=True)
-    ]
-    return torch.from_numpy(np.stack(made)).permute(0, 3, 1, 2).contiguous()

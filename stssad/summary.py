@@ -11,7 +11,7 @@ from .saved_model import ADVICE, read_content
 from .scoring.contamination import Contamination
 from .scoring.evidence import Evidence
 from .scoring.lesson import Lesson
-from .scoring.threshold import ScoreArray, p_values
+from .scoring.threshold import ScoreArray, borderline, p_values
 from .storage import intact, read_tensors
 
 
@@ -42,6 +42,18 @@ class Summary:
     @property
     def flagged(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
         return self.pool_scores > self.threshold
+
+    @property
+    def expected(self) -> int:
+        """Images of the pool that are anomalous, by the estimate."""
+        if self.contamination is None or self.contamination.looks_clean:
+            return 0
+        return round(self.contamination.estimate * len(self.pool_scores))
+
+    @property
+    def border(self) -> float:
+        """Images that score from here to the threshold are borderline."""
+        return borderline(self.pool_scores, self.normal_scores, self.threshold, self.expected)
 
     @property
     def p_values(self) -> ScoreArray:

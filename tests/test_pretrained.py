@@ -49,7 +49,7 @@ def bright() -> tuple[STSSAD, Tensor]:
     """Tuned to bright patches from a dark start alone."""
     pool = planted(some_images(40, 1), Patch(), BRIGHT, 10)
     dark = Patch(sizes=(0.02,), amplitudes=(-0.2,))
-    return STSSAD(augmentation=dark).fit(some_images(80, 0), pool), pool
+    return STSSAD(augmentation=dark, engine="torch").fit(some_images(80, 0), pool), pool
 
 
 def test_a_bright_defect_is_found_from_a_dark_start(bright: tuple[STSSAD, Tensor]) -> None:

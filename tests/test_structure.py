@@ -14,9 +14,9 @@ LONGEST_FUNCTION, LONGEST_FACADE = 60, 250
 # is before all of them.
 ROOMS = [
     {"augment", "encoders", "scoring"}, {"tuning"}, {"methods"}, {"exported"}, {"engine"},
-    {"saved_model"}, {"model"}, {"summary", "predictions", "heatmaps"}, {"drift"}, {"run"},
-    {"watch"},
-    {"report", "baselines", "testbeds"}, {"workflow", "demo", "bench", "scale"}, {"cli"},
+    {"saved_model"}, {"model"}, {"summary", "predictions", "heatmaps"}, {"copies", "drift"},
+    {"run"}, {"watch"}, {"report", "baselines", "testbeds"}, {"review"},
+    {"workflow", "demo", "bench", "scale"}, {"studio"}, {"cli"},
 ]  # fmt: skip
 
 

@@ -37,6 +37,9 @@ def command(
     heatmaps: Annotated[
         Path | None, typer.Option(help="Folder for a PNG of each image with its anomaly map.")
     ] = None,
+    copy_flagged: Annotated[
+        Path | None, typer.Option(help="Folder to copy flagged images to; none is overwritten.")
+    ] = None,
     false_alarms: Annotated[
         float | None, typer.Option(help="False alarm rate, instead of the one of the fit.")
     ] = None,
@@ -58,6 +61,7 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Score images with a fitted model: path, score, label, p-value."""
+    from ..copies import FlaggedCopies
     from ..drift import DriftMonitor
     from ..engine import engine_for
     from ..predictions import listed_paths, score_files, write_predictions
@@ -65,8 +69,10 @@ def command(
     from .progress import CountProgress
 
     if ray is not None:
-        if heatmaps is not None or drift or strict or device != "cpu":
-            raise ValueError("--heatmaps, --drift, --strict and --device don't go with --ray")
+        if heatmaps is not None or copy_flagged is not None or drift or strict or device != "cpu":
+            raise ValueError(
+                "--heatmaps, --copy-flagged, --drift, --strict and --device don't go with --ray"
+            )
         score_parts(run, images, out, format, part_size, false_alarms, engine, ray, quiet)
         return
     if format == "parquet":
@@ -85,9 +91,12 @@ def command(
     writer = None if heatmaps is None else heatmap_writer(heatmaps, Path(images), model)
     runs = engine_for(model, engine, len(paths) if isinstance(paths, list) else None)
     monitor = DriftMonitor.of(model) if drift else None
+    copier = None if copy_flagged is None else FlaggedCopies(copy_flagged, Path(images))
     observe = None if monitor is None else monitor.observe
     handler = None if strict else on_unreadable
     results = score_files(model, paths, handler, writer, runs, observe)
+    if copier is not None:
+        results = copier.copying(results)
     console = make_console(quiet)
     if out is None:
         counts = write_predictions(results, sys.stdout, format or "csv")
@@ -129,7 +138,7 @@ def heatmap_writer(folder: Path, images: Path, model: "STSSAD") -> "HeatmapWrite
 
 
 def said(model: "STSSAD", counts: "Counts", out: Path, heatmaps: Path | None) -> str:
-    rate = f"{100 * model.false_alarms_:g} %"
+    rate = f"{100 * model.false_alarms_:.3g} %"
     words = f"{counts.n} images scored, {counts.flagged} flagged (false alarm rate {rate}): {out}"
     return words if heatmaps is None else f"{words}\nheatmaps: {heatmaps}"
 

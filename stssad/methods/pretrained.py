@@ -26,6 +26,7 @@ from ..scoring.conditions import differences, usual
 from ..scoring.contamination import contamination
 from ..scoring.evidence import Evidence
 from ..scoring.gaussian import ImageGaussian
+from ..scoring.kinds import descriptors
 from ..scoring.lesson import Lesson
 from ..scoring.memory_bank import MemoryBank
 from ..scoring.part import Part, PartScores, random_folds
@@ -40,6 +41,7 @@ from .anomaly_model import AnomalyModel
 from .evidence import weigh
 from .frozen_restart import FrozenRestart, FrozenResult, PretrainedCandidate, TuningData
 from .problem import Choices, Fitted, Problem, Transient, check_counts
+from .refit import kept_of
 
 SMALL_BANK = 5_000  # patches of the smaller images that are kept: there are a quarter as many
 MOST_RELIT = 300  # images in other light, which say what is to be left out
@@ -106,11 +108,8 @@ class PretrainedMethod:
             augmentation=tuned.restarts[tuned.chosen].augmentation,
             evidence=tuned.evidence,
             contamination=contamination(scored.plain.numpy(), scored.plain_normal.numpy()),
-            transient=replace(
-                found.transient, Z_pool=pool.pooled, pool_maps=scored.of_pool.maps,
-                untuned=scored.untuned,
-            ),
-        )  # fmt: skip
+            transient=transient(found.transient, scored, normal, pool),
+        )
 
     def empty_scorer(self, parts: list[Part] | None) -> nn.Module:
         return CalibratedSum(parts or [])
@@ -265,6 +264,27 @@ def taught(
     of_normal = scorer.calibrate(crossed)
     of_pool = model.score_features(pool)
     return Scored(model, of_normal, of_pool, plain_normal, plain.scores, untuned, lesson)
+
+
+def transient(
+    before: Transient, scored: Scored, normal: NormalFeatures, pool: Features
+) -> Transient:
+    """What report and refit need of the pool."""
+    assert scored.of_pool is not None
+    scorer = scored.model.scorer
+    assert isinstance(scorer, CalibratedSum)
+    maps = scored.of_pool.maps
+    found = replace(before, Z_pool=pool.pooled, pool_maps=maps, untuned=scored.untuned)
+    gaussian, *banks = scorer.parts
+    if not isinstance(gaussian, ImageGaussian) or not all(isinstance(b, MemoryBank) for b in banks):
+        return found  # parts of one's own
+    kept = kept_of(scorer, normal, scored.of_normal.parts, pool)
+    if not banks:
+        return replace(found, kept=kept)
+    whitened = gaussian.density.whitening(pool.pooled).cpu()
+    bank = banks[0].bank
+    assert isinstance(bank, Tensor)
+    return replace(found, kept=kept, descriptors=descriptors(kept.patches[0], bank.cpu(), whitened))
 
 
 def map_scale(of_normal: Scores, of_pool: Scores | None) -> MapScale | None:

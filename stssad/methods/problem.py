@@ -67,6 +67,8 @@ class Transient:
     Z_pool: Tensor = field(default_factory=lambda: torch.empty(0))
     pool_maps: Tensor | None = None  # anomaly maps (n, h, w)
     untuned: nn.Module | None = None  # the scorer before it learned from the pool
+    kept: Any = None  # what a refit needs (`methods.refit.Kept`)
+    descriptors: Tensor | None = None  # (n, c) of pool images, by which their kinds are told apart
 
 
 @dataclass(frozen=True)

@@ -110,44 +110,6 @@ def line_chart(lines: Sequence[Line], y_label: str, log: bool = False) -> str:
     return frame(x, y, "iteration", y_label, body, f"{y_label} over the iterations")
 
 
-def histogram(
-    groups: Sequence[tuple[str, Sequence[float]]], threshold: float, floor: float, n_bins: int = 32
-) -> str:
-    """Shares of scores; above a floor, as distances from it on a logarithmic axis."""
-    is_log = math.isinf(floor)  # scores without a floor are logarithms already
-
-    def shown(score: float) -> float:
-        return score if is_log else math.log10(max(score - floor, 1e-9))
-
-    x = Axis.over(
-        [shown(v) for _, values in groups for v in values] + [shown(threshold)],
-        LEFT, WIDTH - RIGHT,
-    )  # fmt: skip
-    edges = [x.low + (x.high - x.low) * k / n_bins for k in range(n_bins + 1)]
-    shares = []
-    for _, values in groups:
-        counts = [0] * n_bins
-        for v in values:
-            share = (shown(v) - x.low) / (x.high - x.low)
-            counts[min(n_bins - 1, max(0, int(share * n_bins)))] += 1
-        shares.append([c / max(1, len(values)) for c in counts])
-    y = Axis(0, max(map(max, shares)) * 1.05, HEIGHT - BOTTOM, TOP)
-    body = ""
-    for k, ((label, _), heights) in enumerate(zip(groups, shares, strict=True)):
-        for i, height in enumerate(heights):
-            if height:
-                left, right, top = x.place(edges[i]), x.place(edges[i + 1]), y.place(height)
-                body += (
-                    f'<rect class="bar b{k}" x="{left}" y="{top}" width="{right - left:.1f}" '
-                    f'height="{HEIGHT - BOTTOM - top:.1f}"><title>{escape(label)}: '
-                    f"{100 * height:.1f} %</title></rect>"
-                )
-    at = x.place(shown(threshold))
-    body += f'<line class="threshold" x1="{at}" x2="{at}" y1="{TOP}" y2="{HEIGHT - BOTTOM}"/>'
-    label = "score" if is_log else "log10 of the score above the least possible"
-    return frame(x, y, label, "share of images", body, "histogram of scores")
-
-
 def scatter(points: Sequence[Sequence[float]], kinds: Sequence[int], names: Sequence[str]) -> str:
     """Points in the plane, coloured by kind; the axes mean nothing and are left out."""
     x = Axis.over([p[0] for p in points], 8, WIDTH - 8)

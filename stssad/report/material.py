@@ -3,6 +3,8 @@
 Kept in report.safetensors, so that the page can be rebuilt where the images are no more.
 """
 
+import base64
+import io
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,36 +14,39 @@ import torch
 from torch import Generator, Tensor
 
 from ..encoders.encoding import as_floats, embed_all
-from ..heatmaps import overlays
 from ..images import UnreadableError, read_image
 from ..model import STSSAD
 from ..run import ADVICE
+from ..scoring.kinds import kinds_of
+from ..scoring.threshold import borderline
 from ..settings import Reading
-from ..storage import intact, read_tensors_and_metadata, write_tensors
+from ..storage import intact, read_tensors_and_metadata, require, write_tensors
 
-THUMBNAIL = 160  # pixels, of images that come from files
-N_TOP, N_BOTTOM, N_EXAMPLES, N_MAPPED = 40, 10, 6, 150
+SIDE, SMALL_SIDE, MANY = 176, 112, 600  # pixels of pool images, of fewer where there are many
+N_EXAMPLES, N_MAPPED = 6, 150
 KINDS = ("training", "augmented", "pool")
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Material:
-    """Images are uint8 (n, 3, h, h); `plane` (n, 2) goes with `plane_kind` (n,), of KINDS."""
+    """Examples are uint8 (n, 3, h, h); `plane` (n, 2) goes with `plane_kind` (n,), of KINDS; the
+    rest is of all pool images, in their order."""
 
     normal: Tensor
     augmented: Tensor
-    ranked: Tensor  # the pool's highest-scoring images, then its lowest
-    heatmaps: Tensor  # of the same; none (0, ...) without anomaly maps
-    ranked_index: list[int]  # their numbers in the pool
-    names: list[str]  # of all pool images
+    thumbnails: Tensor  # JPEG files one after another, as bytes
+    offsets: Tensor  # (n + 1,): where each begins
+    maps: Tensor  # uint8 (n, h, w); none (0, ...) without anomaly maps
+    kinds: Tensor  # (n,): the group of each that is flagged or borderline, else -1
+    names: list[str]  # as the page shows them
+    files: list[str]  # where the images are; empty where they came from memory
     plane: Tensor
     plane_kind: Tensor
 
     def save(self, folder: Path) -> None:
-        names = ("normal", "augmented", "ranked", "heatmaps", "plane", "plane_kind")
-        tensors = {name: getattr(self, name) for name in names}
-        metadata = {"ranked_index": self.ranked_index, "names": self.names}
+        tensors = {name: getattr(self, name) for name in TENSORS}
+        metadata = {"names": self.names, "files": self.files}
         folder.mkdir(parents=True, exist_ok=True)
         write_tensors(folder / "report.safetensors", tensors, metadata)
 
@@ -54,7 +59,25 @@ class Material:
             )
         tensors, metadata = read_tensors_and_metadata(path, ADVICE)
         with intact(path, ADVICE):
-            return Material(**{**tensors, **metadata})
+            found = Material(**{**tensors, **metadata})
+            n = len(found.names)
+            fits = len(found.offsets) == n + 1 and len(found.kinds) == n == len(found.files)
+            require(fits and len(found.maps) in (0, n), "its parts don't belong together")
+        return found
+
+    def thumbnail(self, i: int) -> bytes:
+        """The JPEG file of one pool image."""
+        begin, end = self.offsets[i : i + 2].tolist()
+        return bytes(self.thumbnails[begin:end].numpy())
+
+    def map_text(self, i: int) -> str:
+        """One pool image's map, a byte for each place, in base64; nothing where there is none."""
+        if not len(self.maps):
+            return ""
+        return base64.b64encode(self.maps[i].numpy().tobytes()).decode()
+
+
+TENSORS = ("normal", "augmented", "thumbnails", "offsets", "maps", "kinds", "plane", "plane_kind")
 
 
 def gather(
@@ -65,35 +88,77 @@ def gather(
     pool_paths: list[Path] | None = None,
     pool_folder: Path = Path("."),
 ) -> Material:
-    """Right after a fit; with paths, images are shown larger than they were learned from."""
-    order = np.argsort(-model.decision_scores_, kind="stable")
-    n_bottom = min(N_BOTTOM, max(0, len(order) - N_TOP))
-    ranked = np.concatenate([order[:N_TOP], order[len(order) - n_bottom :]]).tolist()
-    normal = thumbnails(model, train, train_paths, model.train_index_[:N_EXAMPLES].tolist())
+    """Right after a fit; with paths, examples are shown larger than they were learned from."""
+    normal = examples(model, train, train_paths, model.train_index_[:N_EXAMPLES].tolist())
     generator = torch.Generator().manual_seed(model.seed)
     augmented = (augment(model, normal, generator) * 255).round().to(torch.uint8)
-    plane, kinds = embedding_map(model, train, generator)
+    plane, plane_kind = embedding_map(model, train, generator)
     if pool_paths is None:
-        names = [f"image {i}" for i in range(len(pool))]
+        names, files = [f"image {i}" for i in range(len(pool))], [""] * len(pool)
     else:
         names = [path.relative_to(pool_folder).as_posix() for path in pool_paths]
-    images = thumbnails(model, pool, pool_paths, ranked)
+        files = [str(path.absolute()) for path in pool_paths]
+    thumbnails, offsets = packed(pool)
     return Material(
         normal=normal,
         augmented=augmented,
-        ranked=images,
-        heatmaps=heatmaps(model, images, ranked),
-        ranked_index=ranked,
+        thumbnails=thumbnails,
+        offsets=offsets,
+        maps=small_maps(model),
+        kinds=kinds(model),
         names=names,
+        files=files,
         plane=plane,
-        plane_kind=kinds,
+        plane_kind=plane_kind,
     )
 
 
-def thumbnails(model: STSSAD, images: Tensor, paths: list[Path] | None, index: list[int]) -> Tensor:
+def packed(pool: Tensor) -> tuple[Tensor, Tensor]:
+    """A JPEG file of each image, smaller where there are many, and where each begins."""
+    side, content, offsets = SIDE if len(pool) <= MANY else SMALL_SIDE, bytearray(), [0]
+    for image in pool:
+        content += jpeg(image, side)
+        offsets.append(len(content))
+    return torch.frombuffer(content, dtype=torch.uint8), torch.tensor(offsets)
+
+
+def jpeg(image: Tensor, side: int, quality: int = 80) -> bytes:
+    """Of an image (3, h, h), no larger than that."""
+    from PIL import Image
+
+    bytes_ = image if image.dtype == torch.uint8 else (image * 255).round().to(torch.uint8)
+    file, shown = io.BytesIO(), Image.fromarray(bytes_.permute(1, 2, 0).contiguous().numpy())
+    if shown.width > side:
+        shown = shown.resize((side, side), Image.Resampling.BILINEAR)
+    shown.save(file, "JPEG", quality=quality)
+    return file.getvalue()
+
+
+def small_maps(model: STSSAD) -> Tensor:
+    maps = model.fitted_.transient.pool_maps
+    if maps is None or model.map_scale_ is None:
+        return torch.empty(0, 0, 0, dtype=torch.uint8)
+    return (model.map_scale_(maps) * 255).round().to(torch.uint8)
+
+
+def kinds(model: STSSAD) -> Tensor:
+    """Groups of the flagged and borderline images."""
+    scores, found = model.decision_scores_, np.full(len(model.decision_scores_), -1)
+    share = model.contamination_
+    expected = 0 if share is None or share.looks_clean else round(share.estimate * len(scores))
+    chosen = scores > borderline(scores, model.normal_scores_, model.threshold_, expected)
+    rows = model.fitted_.transient.descriptors
+    if rows is None:
+        found[chosen] = 0
+    elif chosen.any():
+        found[chosen] = kinds_of(rows.numpy()[chosen])
+    return torch.from_numpy(found)
+
+
+def examples(model: STSSAD, images: Tensor, paths: list[Path] | None, index: list[int]) -> Tensor:
     """uint8 images, from their files where possible."""
     if paths is not None:
-        reading = Reading(max(THUMBNAIL, model.image_size_), model.reading_.aspect)
+        reading = Reading(max(SIDE, model.image_size_), model.reading_.aspect)
         try:
             read = np.stack([read_image(paths[i], reading) for i in index])
             return torch.from_numpy(read).permute(0, 3, 1, 2).contiguous()
@@ -101,14 +166,6 @@ def thumbnails(model: STSSAD, images: Tensor, paths: list[Path] | None, index: l
             pass
     chosen = images[index]
     return chosen if chosen.dtype == torch.uint8 else (chosen * 255).round().to(torch.uint8)
-
-
-def heatmaps(model: STSSAD, images: Tensor, ranked: list[int]) -> Tensor:
-    """Images with their anomaly maps over them."""
-    maps = model.fitted_.transient.pool_maps
-    if maps is None or model.map_scale_ is None:
-        return images[:0]
-    return overlays(images, model.map_scale_(maps[ranked]))
 
 
 def augment(model: STSSAD, images: Tensor, generator: Generator) -> Tensor:

@@ -4,7 +4,8 @@ It reads what the run has saved, and nothing else.
 """
 
 import base64
-import io
+import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,13 @@ import numpy as np
 from torch import Tensor
 
 from ..run import ADVICE, Run
-from ..storage import intact, replacing
+from ..storage import intact, json_text, replacing
 from ..summary import Summary
-from .charts import Line, histogram, line_chart, scatter
-from .material import KINDS, N_TOP, Material
-from .presentation import PRESENTATIONS, Presentation, finding, learned_words
+from .charts import Line, line_chart, scatter
+from .material import KINDS, Material, jpeg
+from .presentation import PRESENTATIONS, Presentation, finding, headline, learned_words
 
+LARGEST = 512  # pixels, of examples
 N_COLOURS = 6  # that the page has for restarts
 
 
@@ -38,9 +40,11 @@ def write_report(run: Run) -> Path:
 def content(s: Summary, material: Material, metadata: dict[str, Any]) -> dict[str, Any]:
     """Everything that the template fills in."""
     told = PRESENTATIONS[s.method]
-    gallery = cards(s, material)
+    highest = np.argsort(-s.pool_scores, kind="stable")[: len(material.normal)].tolist()
+    data = gallery_data(s, material, lambda i: in_page(material, i))
     return {
         "title": metadata["title"],
+        "headline": headline(s),
         "finding": finding(s),
         "learned": learned_words(s),
         "type": s.candidates[s.chosen].augmentation if s.chosen is not None else "",
@@ -49,7 +53,8 @@ def content(s: Summary, material: Material, metadata: dict[str, Any]) -> dict[st
         "unreadable": metadata.get("unreadable", []),
         "normal": [data_uri(x) for x in material.normal],
         "augmented": [data_uri(x) for x in material.augmented],
-        "highest": gallery[: len(material.normal)],
+        "highest": [in_page(material, i)[0] for i in highest],
+        "data": as_script(data),
         "evidence": told.evidence(s),
         "scores": told.scores(s),
         "tuning": told.tuning,
@@ -57,39 +62,48 @@ def content(s: Summary, material: Material, metadata: dict[str, Any]) -> dict[st
         "columns": list(told.row(s.candidates[0])) if s.candidates else [],
         "trajectories": trajectories(s),
         "curves": [(curve(s, told, name), told.captions[name]) for name in told.curves],
-        "histogram": histogram(
-            [("unseen normal", s.normal_scores.tolist()), ("pool", s.pool_scores.tolist())],
-            s.threshold,
-            s.floor,
-        ),
         "threshold": readable(s.threshold),
         "false_alarms": f"{100 * s.false_alarms:g} %",
         "plane": scatter(material.plane.tolist(), material.plane_kind.tolist(), KINDS),
-        "top": gallery[:N_TOP],
-        "bottom": gallery[N_TOP:],
         "settings": settings_rows(s, metadata),
         "command": metadata.get("command", ""),
         "versions": versions(metadata),
     }
 
 
-def cards(s: Summary, material: Material) -> list[dict[str, Any]]:
-    """The gallery's images, the most anomalous first."""
-    p_values, flagged = s.p_values, s.flagged
-    order = np.argsort(-s.pool_scores, kind="stable").tolist()
-    rank = {index: k + 1 for k, index in enumerate(order)}
-    return [
-        {
-            "image": data_uri(image),
-            "heatmap": data_uri(material.heatmaps[k]) if len(material.heatmaps) else "",
-            "name": material.names[i],
-            "rank": rank[i],
-            "score": readable(s.pool_scores[i]),
-            "p_value": f"{p_values[i]:.3g}",
-            "flagged": bool(flagged[i]),
-        }
-        for k, (image, i) in enumerate(zip(material.ranked, material.ranked_index, strict=True))
-    ]
+def gallery_data(
+    s: Summary, material: Material, address: Callable[[int], tuple[str, str]]
+) -> dict[str, Any]:
+    """All that the gallery's script needs; `address` gives an image's small and large form."""
+    p_values = s.p_values.tolist()
+    items = []
+    for i, (name, score) in enumerate(zip(material.names, s.pool_scores.tolist(), strict=True)):
+        image, full = address(i)
+        items.append({
+            "i": i, "name": name, "score": score, "p": round(p_values[i], 6),
+            "kind": int(material.kinds[i]), "image": image, "full": full,
+            "map": material.map_text(i),
+        })  # fmt: skip
+    return {
+        "items": items,
+        "normal": sorted(round(x, 5) for x in s.normal_scores.tolist()),
+        "threshold": s.threshold,
+        "border": s.border,
+        "floor": s.floor if math.isfinite(s.floor) else None,
+        "mapSide": material.maps.shape[-1],
+    }
+
+
+def in_page(material: Material, i: int) -> tuple[str, str]:
+    """Small inside the page itself; large from the file, where the page is opened beside it."""
+    small = "data:image/jpeg;base64," + base64.b64encode(material.thumbnail(i)).decode()
+    path = material.files[i]
+    return small, Path(path).as_uri() if path else ""
+
+
+def as_script(data: dict[str, Any]) -> str:
+    """JSON that can't end the script element it stands in."""
+    return json_text(data).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def restart(c: Any, chosen: int | None, told: Presentation) -> dict[str, Any]:
@@ -157,9 +171,4 @@ def readable(score: float) -> str:
 
 def data_uri(image: Tensor) -> str:
     """An image (3, h, w) inside the page itself."""
-    from PIL import Image
-
-    pixels = image.permute(1, 2, 0).contiguous().numpy()
-    file = io.BytesIO()
-    Image.fromarray(pixels).save(file, "JPEG", quality=88)
-    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode()
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg(image, LARGEST, 88)).decode()

@@ -148,6 +148,22 @@ def evidence_in_words(s: Summary) -> str:
     return PRESENTATIONS[s.method].evidence(s)
 
 
+def headline(s: Summary) -> str:
+    """What to do, in a user's words."""
+    n, flagged = len(s.pool_scores), int(s.flagged.sum())
+    if s.contamination is None:
+        return "Fitted to normal images alone."
+    few = s.expected - flagged
+    if s.contamination.looks_clean and flagged == 0:
+        return f"None of {n} images is flagged; the pool looks clean."
+    if few > 0:
+        check = f"check these {few}" if few > 1 else "check the next one"
+        return f"{flagged} of {n} flagged; about {s.expected} look unusual: {check}."
+    between = int(((s.pool_scores > s.border) & ~s.flagged).sum())
+    more = f" {between} more are borderline." if between else ""
+    return f"{flagged} of {n} flagged.{more}"
+
+
 def finding(s: Summary) -> str:
     """What was found, in one or two sentences."""
     if s.contamination is None:

@@ -75,9 +75,9 @@ class CalibratedSum(nn.Module):
         for part, before in zip(self.parts, found, strict=True):
             if hasattr(part, "learn"):
                 lesson = part.learn(outliers)  # type: ignore[operator]
-                taught.append(part.crossed(normal, fold))  # type: ignore[operator]
-            else:
-                taught.append(before)
+                before = part.crossed(normal, fold)  # type: ignore[operator]
+                part.forget()  # type: ignore[operator]
+            taught.append(before)
         return taught, lesson
 
     def calibrate(self, found: list[PartScores]) -> Scores:

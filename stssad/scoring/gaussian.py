@@ -72,6 +72,10 @@ class ImageGaussian(nn.Module):
         super().__init__()
         self.n_nuisance, self.directions = n_nuisance, directions
         self.density = GaussianDensity(n_nuisance=n_nuisance)
+        self._by_fold: list[Whitening] = []  # of the last fit, until it is told to forget
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_by_fold": []}  # copies do without
 
     def config(self) -> dict[str, Any]:
         return {"n_nuisance": self.n_nuisance, "directions": self.directions}
@@ -86,16 +90,30 @@ class ImageGaussian(nn.Module):
 
     def fit(self, normal: NormalFeatures, fold: Tensor, seed: int) -> PartScores:
         self.density.fit(normal.pooled, normal.light_changes)
+        self.forget()
         return self.crossed(normal, fold)
 
+    def forget(self) -> None:
+        """What only `crossed` needs; it makes it again."""
+        self._by_fold = []
+
+    def _whitenings(self, normal: NormalFeatures, fold: Tensor) -> list[Whitening]:
+        device = self.density.weight.device
+        return [
+            Whitening(self.n_nuisance).to(device)
+            .fit(normal.pooled[fold != k], normal.light_changes)
+            for k in range(int(fold.max()) + 1)
+        ]  # fmt: skip
+
     def crossed(self, normal: NormalFeatures, fold: Tensor) -> PartScores:
-        """Scores of the normal images, each from a density that hasn't seen its fold."""
+        """Scores of the normal images that were fitted to, each from a density that hasn't seen its
+        fold."""
         distances = torch.empty(len(normal), dtype=torch.float64)
         shift, weight = self.density.shift, float(self.density.weight)
-        for k in range(int(fold.max()) + 1):
-            of_others = GaussianDensity(shift, weight, self.n_nuisance)
-            of_others.to(self.density.weight.device)
-            of_others.fit(normal.pooled[fold != k], normal.light_changes)
+        self._by_fold = self._by_fold or self._whitenings(normal, fold)
+        for k, whitening in enumerate(self._by_fold):
+            of_others = GaussianDensity(shift, weight).to(self.density.weight.device)
+            of_others.whitening = whitening
             distances[fold == k] = of_others.distance(normal.pooled[fold == k]).cpu()
         return PartScores(distances)
 

@@ -18,9 +18,10 @@ def leading_directions(changes: Tensor, n_directions: int) -> Tensor:
         return changes.new_empty(0, changes.shape[1])
     rows = changes.double()
     vectors: Tensor
-    if len(rows) < rows.shape[1]:
-        vectors = torch.linalg.svd(rows, full_matrices=False)[2]
-    else:  # of the smaller matrix
+    if len(rows) < rows.shape[1]:  # by the smaller of the two matrices of products
+        of_rows = torch.linalg.eigh(rows @ rows.T)[1].flip(1)[:, :k]
+        vectors = torch.linalg.qr(rows.T @ of_rows)[0].T
+    else:
         vectors = torch.linalg.eigh(rows.T @ rows)[1].T.flip(0)
     return vectors[:k].to(changes.dtype)
 

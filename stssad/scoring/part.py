@@ -27,7 +27,8 @@ class Part(Protocol):
     One whose `of_small` is true needs features of the images' smaller form.
 
     One that has `learn(outliers)`, from features to a `Lesson`, is shown the pool's outliers; it
-    then has `crossed(normal, fold)`, which scores normal images again as `fit` does.
+    then has `crossed(normal, fold)`, which scores normal images again as `fit` does, and
+    `forget()`, after which it need not.
     """
 
     def fit(self, normal: NormalFeatures, fold: Tensor, seed: int) -> PartScores:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+BORDERLINE = 0.03  # of normal images score above the lowest borderline one
 ScoreArray = npt.NDArray[np.float64]
 
 
@@ -62,6 +63,17 @@ def p_values(scores: ScoreArray, normal_scores: ScoreArray) -> ScoreArray:
     n_above = len(ordered) - np.searchsorted(ordered, scores, side="left")
     share: ScoreArray = (1 + n_above) / (1 + len(ordered))
     return share
+
+
+def borderline(
+    scores: ScoreArray, normal_scores: ScoreArray, threshold: float, expected: int
+) -> float:
+    """Scores from here to the threshold are worth a look: as many images as the estimate expects to
+    be anomalous, and those that few normal images exceed."""
+    lowest = float(np.quantile(normal_scores, 1 - BORDERLINE))
+    if 0 < expected <= len(scores):
+        lowest = min(lowest, float(np.sort(scores)[::-1][expected - 1]))
+    return min(lowest, threshold)
 
 
 def shares_of_two(scores: ScoreArray, threshold: float, spread: float) -> ScoreArray:

@@ -1,0 +1,1 @@
+"""What a reviewer says of images, and what a run learns from it."""
