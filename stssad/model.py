@@ -22,11 +22,11 @@ from .saved_model import Own, SavedModel, read_model, summary_of
 from .scoring.anomaly_map import upsampled
 from .scoring.calibration import Scores
 from .scoring.part import Part
-from .scoring.threshold import p_values, shares_of_two, threshold_for
+from .scoring.threshold import p_values, rate_above, shares_of_two, threshold_for
 from .settings import AnySettings, Reading
 from .tuning.restarts import Event
 from .tuning.val_loss import ValLoss
-from .words import changed_params
+from .words import told
 
 ScoreArray = npt.NDArray[np.float64]
 LabelArray = npt.NDArray[np.int64]
@@ -35,9 +35,8 @@ LabelArray = npt.NDArray[np.int64]
 class STSSAD(BaseEstimator):  # type: ignore[misc]
     """Self-tuning self-supervised anomaly detection, from normal and unlabeled images.
 
-    Larger scores are more anomalous; labels are 0 (normal) and 1 (anomaly), as in PyOD. Images are
-    tensors (n, 3, m, m) in [0, 1], uint8 arrays (n, m, m, 3) or (n, m, m), a folder, or a list of
-    paths. Arguments are stored as they are:
+    Larger scores are more anomalous; labels are 0 and 1 (anomaly), as in PyOD. Images are tensors
+    (n, 3, m, m) in [0, 1], uint8 arrays (n, m, m, 3) or (n, m, m), a folder, or a list of paths.
 
     method: "pretrained" keeps an ImageNet encoder and tunes only the augmentation; "paper" is
         ST-SSAD (KDD 2025), which trains its detector from scratch.
@@ -82,8 +81,7 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
     ) -> None:
         self.method, self.augmentation, self.encoder = method, augmentation, encoder
         self.settings, self.seed, self.val_loss, self.parts = settings, seed, val_loss, parts
-        self.jobs, self.device, self.false_alarms = jobs, device, false_alarms
-        self.engine = engine
+        self.jobs, self.device, self.false_alarms, self.engine = jobs, device, false_alarms, engine
 
     def fit(
         self,
@@ -116,7 +114,9 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
         self._take(choices, fitted, self.false_alarms)
         return self
 
-    def _take(self, choices: Choices, fitted: Fitted, false_alarms: float) -> None:
+    def _take(
+        self, choices: Choices, fitted: Fitted, false_alarms: float, score: float | None = None
+    ) -> None:
         """Everything that is learned, under the names that users know."""
         self.choices_, self.fitted_ = choices, fitted
         self.model_, self.image_size_ = fitted.model, fitted.model.image_size
@@ -128,20 +128,24 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
         self.held_out_index_ = fitted.held_out_index.numpy()
         self.learned_: dict[str, Any] = {}
         if fitted.chosen is not None:
-            chosen, n_types = fitted.candidates[fitted.chosen], len(choices.augmentations)
-            self.learned_ = METHODS[self.method].learned(chosen, n_types)
+            self.learned_ = METHODS[self.method].learned(
+                fitted.candidates[fitted.chosen], len(choices.augmentations)
+            )
         self.normal_scores_: ScoreArray = fitted.normal_scores.numpy()
         self.decision_scores_ = self.normal_scores_
         if fitted.pool_scores is not None:
             self.decision_scores_ = fitted.pool_scores.numpy()
-        self.set_threshold(false_alarms)
+        self.set_threshold(false_alarms, score)
 
-    def set_threshold(self, false_alarms: float) -> "STSSAD":
-        """Flag about this share of normal images from now on; kept by `save`."""
+    def set_threshold(self, false_alarms: float = 0.01, score: float | None = None) -> "STSSAD":
+        """Flag about this share of normal images from now on, or all above a score; `save` keeps
+        it."""
         check_is_fitted(self)
         floor: float = self.model_.scorer.floor  # type: ignore[assignment]
         self.threshold_ = threshold_for(self.normal_scores_, false_alarms, floor)
-        self.false_alarms_ = false_alarms
+        self.false_alarms_, self.set_score_ = false_alarms, score
+        if score is not None:
+            self.threshold_, self.false_alarms_ = score, rate_above(self.normal_scores_, score)
         self.labels_: LabelArray = (self.decision_scores_ > self.threshold_).astype(np.int64)
         return self
 
@@ -201,10 +205,10 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
     def save(self, folder: str | Path) -> None:
         """Write model.safetensors and model.json into the folder, which is made if need be."""
         check_is_fitted(self)
-        told = summary_of(self.fitted_, self.learned_, self.threshold_)
+        summary = summary_of(self.fitted_, self.learned_, self.threshold_)
         saved = SavedModel(
-            self.method, self.seed, self.false_alarms, self.false_alarms_, self.choices_,
-            self.fitted_, told,
+            self.method, self.seed, self.false_alarms, self.false_alarms_, self.set_score_,
+            self.choices_, self.fitted_, summary,
         )  # fmt: skip
         saved.write(Path(folder))
 
@@ -227,7 +231,7 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
             choices.settings, saved.seed, choices.val_loss, choices.parts, device=device,
             false_alarms=saved.false_alarms,
         )  # fmt: skip
-        model._take(choices, saved.fitted, saved.set_false_alarms)
+        model._take(choices, saved.fitted, saved.set_false_alarms, saved.set_score)
         return model
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -241,9 +245,4 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        params = changed_params(self)
-        if not hasattr(self, "fitted_"):
-            return f"STSSAD({params})"
-        flagged = f"{int(self.labels_.sum())} of {len(self.decision_scores_)} flagged"
-        fitted = f"fitted to {len(self.train_index_)} images; {flagged}"
-        return f"STSSAD({params})  # {fitted}"
+        return told(self)

@@ -51,6 +51,7 @@ class SavedModel:
     seed: int
     false_alarms: float  # asked for when it was made
     set_false_alarms: float  # that the threshold stands for now
+    set_score: float | None  # the threshold itself, where somebody has set it
     choices: Choices
     fitted: Fitted
     summary: Content  # what the report and the terminal tell of it
@@ -98,6 +99,7 @@ def content_of(saved: SavedModel) -> Content:
         "seed": saved.seed,
         "false_alarms": saved.false_alarms,
         "set_false_alarms": saved.set_false_alarms,
+        "set_score": saved.set_score,
         "settings": asdict(choices.settings),
         "augmentation": [described(a, AUGMENTATIONS, vars) for a in choices.augmentations],
         "encoder": described(choices.encoder, ENCODERS, lambda encoder: encoder.config()),
@@ -186,6 +188,9 @@ def rebuilt_model(
     require(small is None or (type(small) is int and 0 < small <= size), f"small_size {small!r}")
     rates = (content["false_alarms"], content["set_false_alarms"])
     require(all(type(rate) is float and 0 < rate < 1 for rate in rates), "false alarm rates")
+    score = content["set_score"]
+    sound = score is None or (type(score) is float and math.isfinite(score))
+    require(sound, f"the threshold {score!r}")
     method: Method = METHODS[content["method"]]
     if own.encoder is None:
         check_encoder_size(content["encoder"], without_prefix("encoder", tensors))
@@ -217,7 +222,9 @@ def rebuilt_model(
         require(known, f"it chose restart {chosen!r} of {len(fitted.candidates)}")
         learned = method.learned(fitted.candidates[chosen], len(choices.augmentations))
         require(all(isinstance(name, str) for name in learned), "what was learned has no names")
-    plain = {name: content[name] for name in ("seed", "false_alarms", "set_false_alarms")}
+    plain = {
+        name: content[name] for name in ("seed", "false_alarms", "set_false_alarms", "set_score")
+    }
     return SavedModel(
         content["method"], **plain, choices=choices, fitted=fitted, summary=content["summary"]
     )

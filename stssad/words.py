@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from inspect import signature
+from typing import Any
 
 SHARES = ("area", "length", "width", "shift")  # of the image, or of its side
 
@@ -29,6 +30,15 @@ def changed_params(estimator: object) -> str:
     values = {name: getattr(estimator, name) for name in defaults}
     changed = (k for k, v in values.items() if v is not defaults[k].default)
     return ", ".join(f"{name}={short(values[name])}" for name in changed)
+
+
+def told(model: Any) -> str:
+    """An estimator in a line: what was asked for and, once it is fitted, what came of it."""
+    params = f"{type(model).__name__}({changed_params(model)})"
+    if not hasattr(model, "fitted_"):
+        return params
+    flagged = f"{int(model.labels_.sum())} of {len(model.decision_scores_)} flagged"
+    return f"{params}  # fitted to {len(model.train_index_)} images; {flagged}"
 
 
 def short(value: object) -> str:

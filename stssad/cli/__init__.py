@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from . import bench, console, demo, export, fit, report, review, scale, score, watch
+from . import bench, console, demo, export, fit, report, review, scale, score, studio, watch
 
 app = typer.Typer(
     add_completion=False,
@@ -19,6 +19,7 @@ app.command("fit")(fit.command)
 app.command("score")(score.command)
 app.command("report")(report.command)
 app.command("fit-many")(scale.fit_many)
+app.command("studio")(studio.command)
 app.command("review")(review.review)
 app.command("refit")(review.refit)
 app.command("watch")(watch.command)

@@ -154,6 +154,25 @@ def best_rate(model: STSSAD, good: Index, defects: Index) -> float:
     return best
 
 
+def save_threshold(run: Run, score: float) -> int:
+    """Another threshold for a run: its model, labels and page; how many images are flagged then."""
+    if not np.isfinite(score):
+        raise ValueError(f"a threshold must be a finite number, got {score}")
+    with run.locked():
+        model = run.model().set_threshold(score=float(score))
+        rewrite(run, model)
+        model.save(run.folder)
+        write_report(run)
+    return int(model.labels_.sum())
+
+
+def rewrite(run: Run, model: STSSAD) -> None:
+    """scores.csv, by the model as it is now."""
+    paths = [Path(row.image_path) for row in run.predictions()]
+    with replacing(run.folder / "scores.csv", "surrogateescape") as file:
+        write_predictions(predictions(model, paths, model.decision_scores_), file, "csv")
+
+
 def refit_run(run: Run, marks: Mapping[str, Mark], out: Path, command: str) -> Comparison:
     """A new run in a new folder; the old one stays as it is."""
     if out.exists() and (not out.is_dir() or any(out.iterdir())):

@@ -65,6 +65,12 @@ def p_values(scores: ScoreArray, normal_scores: ScoreArray) -> ScoreArray:
     return share
 
 
+def rate_above(normal_scores: ScoreArray, threshold: float) -> float:
+    """The share of normal images above a threshold, counting one more on either side."""
+    n_above = int((normal_scores > threshold).sum())
+    return (n_above + 0.5) / (len(normal_scores) + 1)
+
+
 def borderline(
     scores: ScoreArray, normal_scores: ScoreArray, threshold: float, expected: int
 ) -> float:

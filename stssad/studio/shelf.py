@@ -1,0 +1,153 @@
+"""The runs of a folder, and the folders whose images may be seen: nothing outside of them."""
+
+import io
+import re
+import threading
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..storage import read_json
+
+if TYPE_CHECKING:
+    from ..model import STSSAD
+    from ..report.material import Material
+    from ..run import Run
+    from ..summary import Summary
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
+LARGEST = 2000  # pixels to a side, of an image that is shown large
+LOADING = threading.Lock()
+
+
+class NotHereError(ValueError):
+    """A name that is none of ours, or a path outside of what was given at the start."""
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A run, as the list of runs shows it."""
+
+    name: str
+    state: str  # finished, running, stopped or damaged
+    facts: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Shelf:
+    """`root`: the folder of the runs; `images`: folders whose images may be read."""
+
+    root: Path
+    images: tuple[Path, ...]
+
+    def folder(self, name: str) -> Path:
+        """A run's folder, by its name alone."""
+        if not NAME.fullmatch(name) or name.endswith("."):
+            raise NotHereError(f"{name!r} is no name of a run")
+        folder = self.root / name
+        if folder.is_symlink() or not inside(folder, self.root):
+            raise NotHereError(f"{name!r} leads out of the folder of the runs")
+        return folder
+
+    def existing(self, name: str) -> Path:
+        folder = self.folder(name)
+        if not (folder / "environment.json").is_file():
+            raise NotHereError(f"there is no run {name!r}")
+        return folder
+
+    def allowed(self, path: str) -> Path:
+        """A folder or file of the user's, if it is in a folder that was given at the start."""
+        found = Path(path)
+        if "\0" in path or not any(inside(found, each) for each in self.images):
+            folders = ", ".join(str(each) for each in self.images)
+            raise NotHereError(
+                f"{path!r} isn't in {folders}; start the studio with --images for it"
+            )
+        return found.resolve()
+
+    def entries(self) -> list[Entry]:
+        from .jobs import is_running
+
+        if not self.root.is_dir():
+            return []
+        found = []
+        for folder in sorted(self.root.iterdir()):
+            if not NAME.fullmatch(folder.name) or folder.is_symlink():
+                continue
+            if not (folder / "environment.json").is_file():
+                continue
+            finished = (folder / "model.json").is_file()
+            state = "finished" if finished else "running" if is_running(folder) else "stopped"
+            try:
+                facts = read_json(folder / "environment.json", "fit it again")
+            except ValueError:
+                state, facts = "damaged", {}
+            found.append(Entry(folder.name, state, facts))
+        return found
+
+
+def inside(path: Path, folder: Path) -> bool:
+    """Whether it is there once links are followed."""
+    try:
+        return path.resolve().is_relative_to(folder.resolve())
+    except (OSError, ValueError, RuntimeError):
+        return False
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A finished run, read once for each state of its files."""
+
+    run: "Run"
+    summary: "Summary"
+    material: "Material"
+    paths: list[str]  # of the pool's images, as scores.csv has them
+
+
+def opened(folder: Path) -> Opened:
+    return _opened(folder, stamp(folder))
+
+
+def model_of(folder: Path) -> "STSSAD":
+    """One at a time is built: two requests for the same don't both wait for the disk."""
+    with LOADING:
+        return _model(folder, stamp(folder))
+
+
+def stamp(folder: Path) -> tuple[int, int]:
+    found = (folder / "model.json").stat()
+    return found.st_mtime_ns, found.st_size
+
+
+@lru_cache(maxsize=4)
+def _opened(folder: Path, _: tuple[int, int]) -> Opened:
+    from ..report.material import Material
+    from ..run import Run
+
+    run = Run.open(folder)
+    paths = [row.image_path for row in run.predictions()]
+    return Opened(run, run.summary(), Material.load(folder), paths)
+
+
+@lru_cache(maxsize=2)
+def _model(folder: Path, _: tuple[int, int]) -> "STSSAD":
+    from ..run import Run
+
+    return Run.open(folder).model()
+
+
+def large_image(path: Path, reading: Any) -> bytes:
+    """The file as a JPEG of at most that size, decoded as all images are."""
+    from PIL import Image
+
+    from ..images import read_image, upright_size
+
+    width, height = upright_size(path)
+    side = min(LARGEST, max(width, height))
+    pixels = Image.fromarray(read_image(path, reading(side)))
+    scale = side / max(width, height)
+    shape = (max(1, round(width * scale)), max(1, round(height * scale)))
+    file = io.BytesIO()
+    pixels.resize(shape, Image.Resampling.BILINEAR).save(file, "JPEG", quality=90)
+    return file.getvalue()

@@ -1,0 +1,90 @@
+"""Images that were dropped on the page: scored, shown, and not kept.
+
+They are decoded by `images.py` as all files are, under a name of ours: theirs is only told.
+"""
+
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ..images import SUFFIXES, UnreadableError, tried
+from ..model import STSSAD
+from ..report.material import SIDE, jpeg
+
+MOST_FILES = 500  # in an archive
+MOST_BYTES = 64 * 2**20  # of one of its files, unpacked
+LONGEST_NAME = 200  # characters that are told
+
+
+def results(model: STSSAD, content: Path, name: str) -> list[dict[str, Any]]:
+    """What the model says of a file, or of those in an archive; a reason for what can't be read."""
+    name = name[-LONGEST_NAME:]
+    if name.lower().endswith(".zip"):
+        return list(in_archive(model, content, name))
+    return [result(model, content, name)]
+
+
+def in_archive(model: STSSAD, content: Path, name: str) -> Iterator[dict[str, Any]]:
+    try:
+        with zipfile.ZipFile(content) as archive:
+            images = [each for each in archive.infolist() if is_image(each)]
+            if len(images) > MOST_FILES:
+                why = f"it holds {len(images)} images, more than {MOST_FILES}"
+                yield {"name": name, "error": f"cannot read {name!r}: {why}"}
+                return
+            for each in images:
+                yield unpacked(model, archive, each)
+            if not images:
+                yield {"name": name, "error": f"there are no images in {name!r}"}
+    except (zipfile.BadZipFile, OSError, RuntimeError, ValueError, NotImplementedError) as error:
+        yield {"name": name, "error": f"cannot read {name!r}: {error}"}
+
+
+def is_image(entry: zipfile.ZipInfo) -> bool:
+    path = PurePosixPath(entry.filename)
+    hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts)
+    return not entry.is_dir() and path.suffix.lower() in SUFFIXES and not hidden
+
+
+def unpacked(model: STSSAD, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> dict[str, Any]:
+    """One file of an archive; what it claims of its size isn't believed."""
+    name = entry.filename[-LONGEST_NAME:]
+    with tempfile.NamedTemporaryFile() as file, archive.open(entry) as packed:
+        n_read = 0
+        while some := packed.read(2**20):
+            n_read += len(some)
+            if n_read > MOST_BYTES:
+                why = f"it is larger than {MOST_BYTES // 2**20} MB"
+                return {"name": name, "error": f"cannot read {name!r}: {why}"}
+            file.write(some)
+        file.flush()
+        return result(model, Path(file.name), name)
+
+
+def result(model: STSSAD, path: Path, name: str) -> dict[str, Any]:
+    import base64
+
+    import torch
+
+    image = tried(path, model.reading_)
+    if isinstance(image, UnreadableError):
+        return {"name": name, "error": f"cannot read {name!r}: {image.why}"}
+    pixels = torch.from_numpy(image).permute(2, 0, 1)[None].contiguous()
+    found = model.model_(pixels)
+    score = float(found.scores[0])
+    told: dict[str, Any] = {
+        "name": name,
+        "score": score,
+        "flagged": score > model.threshold_,
+        "p": float(model.p_values(found.scores.numpy())[0]),
+        "image": "data:image/jpeg;base64," + base64.b64encode(jpeg(pixels[0], SIDE)).decode(),
+        "map": "",
+        "mapSide": 0,
+    }
+    if found.maps is not None and model.map_scale_ is not None:
+        map_ = (model.map_scale_(found.maps[0]) * 255).round().to(torch.uint8)
+        told["map"] = base64.b64encode(map_.numpy().tobytes()).decode()
+        told["mapSide"] = int(map_.shape[-1])
+    return told
