@@ -1,6 +1,9 @@
 """Small networks run fastest on one thread, and the same on every machine."""
 
+import os
+import shutil
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
@@ -14,3 +17,20 @@ def float64() -> Iterator[None]:
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Any]:
+    """A real one, as a user has it."""
+    executable = shutil.which("chromium") or shutil.which("chromium-browser")
+    if executable is None:
+        if os.environ.get("STSSAD_REQUIRE_BROWSER"):
+            pytest.fail("a browser is required here, but chromium isn't installed")
+        pytest.skip("chromium isn't installed")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        chromium = playwright.chromium.launch(executable_path=executable, args=flags)
+        yield chromium
+        chromium.close()

@@ -410,7 +410,7 @@ def test_a_folder_is_fitted_scored_and_shown(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     page = (run / "report.html").read_text()
-    assert "J = " in page and 'class="heatmap"' in page and "Scratch" in page
+    assert "J = " in page and '"map": "' in page and "Scratch" in page
     done = CliRunner().invoke(
         app,
         ["score", str(run), str(tmp_path / "pool"), "--out", str(tmp_path / "s.csv"),

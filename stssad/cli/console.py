@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from ..images import UnreadableError
 
 
+Engine = Annotated[
+    Literal["auto", "torch", "onnx"],
+    typer.Option(help="auto: ONNX Runtime where there are many images, on a CPU."),
+]
 TERMINATED = 128 + signal.SIGTERM
 closed: list[str] = []  # streams that the caller has closed
 

@@ -13,6 +13,7 @@ import typer
 from ..registry import AUGMENTATIONS, ENCODERS, TUNABLE
 from ..settings import PRESETS, AnySettings, PretrainedSettings, Settings
 from .console import (
+    Engine,
     check_device,
     check_rate,
     command_line,
@@ -105,10 +106,7 @@ def command(
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     jobs: Annotated[int, typer.Option(help="Parallel processes; 0: one for each core.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
-    engine: Annotated[
-        Literal["auto", "torch", "onnx"],
-        typer.Option(help="auto: ONNX Runtime where it is installed and images are many."),
-    ] = "auto",
+    engine: Engine = "auto",
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at a file that can't be read.")
@@ -132,8 +130,7 @@ def command(
     chosen = chosen_settings(method, preset, settings, changes)
     estimator = STSSAD(
         method, chosen_types(augmentation), chosen_encoder(encoder, chosen), chosen, seed,
-        jobs=jobs or os.cpu_count() or 1, device=device, false_alarms=false_alarms,
-        engine=engine,
+        jobs=jobs or os.cpu_count() or 1, device=device, false_alarms=false_alarms, engine=engine,
     )  # fmt: skip
     request = Request(normal, unlabeled, estimator, strict)
     request.content()  # choices that don't go together are named before anything is read

@@ -2,15 +2,18 @@
 
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .console import check_device, check_rate, closed, make_console, say_unreadable, warn
+from .console import Engine, check_device, check_rate, closed, make_console, say_unreadable, warn
 from .scale import score_parts
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from ..heatmaps import HeatmapWriter
     from ..images import UnreadableError
     from ..model import STSSAD
@@ -44,10 +47,7 @@ def command(
         float | None, typer.Option(help="False alarm rate, instead of the one of the fit.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
-    engine: Annotated[
-        Literal["auto", "torch", "onnx"],
-        typer.Option(help="auto: ONNX Runtime where it is installed and images are many."),
-    ] = "auto",
+    engine: Engine = "auto",
     ray: Annotated[
         str | None, typer.Option(help="Score on the Ray cluster at this address, or `local`.")
     ] = None,
@@ -61,13 +61,6 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Score images with a fitted model: path, score, label, p-value."""
-    from ..copies import FlaggedCopies
-    from ..drift import DriftMonitor
-    from ..engine import engine_for
-    from ..predictions import listed_paths, score_files, write_predictions
-    from ..storage import replacing
-    from .progress import CountProgress
-
     if ray is not None:
         if heatmaps is not None or copy_flagged is not None or drift or strict or device != "cpu":
             raise ValueError(
@@ -80,6 +73,31 @@ def command(
     check_device(device)
     check_out(out)
     model = opened(run, device, false_alarms)
+    extras = Extras(heatmaps, copy_flagged, drift)
+    score_here(model, images, out, format or "csv", engine, strict, make_console(quiet), extras)
+
+
+@dataclass(frozen=True)
+class Extras:
+    """What is wanted beside the scores."""
+
+    heatmaps: Path | None
+    copy_flagged: Path | None
+    drift: bool
+
+
+def score_here(
+    model: "STSSAD", images: str, out: Path | None, form: str, engine: str, strict: bool,
+    console: "Console", extras: Extras,
+) -> None:  # fmt: skip
+    """On this machine, into a file or to standard output."""
+    from ..copies import FlaggedCopies
+    from ..drift import DriftMonitor
+    from ..engine import engine_for
+    from ..predictions import listed_paths, score_files, write_predictions
+    from ..storage import replacing
+    from .progress import CountProgress
+
     unreadable = 0
 
     def on_unreadable(error: "UnreadableError") -> None:
@@ -87,26 +105,26 @@ def command(
         unreadable += 1
         warn(error)
 
-    paths = listed_paths(images)
-    writer = None if heatmaps is None else heatmap_writer(heatmaps, Path(images), model)
-    runs = engine_for(model, engine, len(paths) if isinstance(paths, list) else None)
-    monitor = DriftMonitor.of(model) if drift else None
-    copier = None if copy_flagged is None else FlaggedCopies(copy_flagged, Path(images))
-    observe = None if monitor is None else monitor.observe
-    handler = None if strict else on_unreadable
-    results = score_files(model, paths, handler, writer, runs, observe)
+    paths, source = listed_paths(images), Path(images)
+    total = len(paths) if isinstance(paths, list) else None
+    heatmaps, copies = extras.heatmaps, extras.copy_flagged
+    writer = None if heatmaps is None else heatmap_writer(heatmaps, source, model)
+    copier = None if copies is None else FlaggedCopies(copies, source)
+    monitor = DriftMonitor.of(model) if extras.drift else None
+    results = score_files(
+        model, paths, None if strict else on_unreadable, writer,
+        engine_for(model, engine, total), monitor.observe if monitor is not None else None,
+    )  # fmt: skip
     if copier is not None:
         results = copier.copying(results)
-    console = make_console(quiet)
     if out is None:
-        counts = write_predictions(results, sys.stdout, format or "csv")
+        counts = write_predictions(results, sys.stdout, form)
     else:
-        total = len(paths) if isinstance(paths, list) else None
         with (
             replacing(out, "surrogateescape") as file,  # names that aren't UTF-8, without loss
             CountProgress(console, total) as progress,
         ):
-            counts = write_predictions(progress.counting(results), file, format or "csv")
+            counts = write_predictions(progress.counting(results), file, form)
     say_unreadable(unreadable)
     if counts.n == 0:
         raise ValueError(f"no image of {images!r} could be read; look at the warnings")

@@ -5,11 +5,11 @@ import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .console import check_device, make_console, warn
+from .console import Engine, check_device, make_console, warn
 from .score import opened
 
 if TYPE_CHECKING:
@@ -36,10 +36,7 @@ def command(
         bool, typer.Option("--drift/--no-drift", help="Say when the line has changed.")
     ] = True,
     device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
-    engine: Annotated[
-        Literal["auto", "torch", "onnx"],
-        typer.Option(help="auto: ONNX Runtime where it is installed."),
-    ] = "auto",
+    engine: Engine = "auto",
 ) -> None:  # fmt: skip
     """Score images as they arrive in a folder; stop with Ctrl-C, go on by starting again."""
     from ..engine import engine_for

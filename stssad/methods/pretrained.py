@@ -19,7 +19,7 @@ from ..encoders.efficientnet_lite import EfficientNetLite0
 from ..encoders.encoder import embedding_dim
 from ..encoders.encoding import Change, encode, shrunk
 from ..features import Features, NormalFeatures
-from ..registry import AUGMENTATIONS, DEFAULT_TYPES
+from ..registry import AUGMENTATIONS, DEFAULT_TYPES, ENCODERS
 from ..scoring.anomaly_map import MapScale
 from ..scoring.calibration import CalibratedSum, Scores
 from ..scoring.conditions import differences, usual
@@ -163,10 +163,11 @@ class Look:
         small_size = smaller(problem)
         n_pool = 0 if problem.pool is None else len(problem.pool)
         n_images = len(problem.train) + min(MOST_RELIT, 2 * len(problem.train)) + n_pool
-        engine = compiled(
-            encoder, problem.image_size, small_size, problem.engine, problem.device, n_images
-        )
-        return Look(encoder, small_size, engine)
+        engine = problem.engine
+        if engine == "auto" and not ENCODERS.holds(type(encoder)):
+            engine = "torch"  # what an encoder of one's own does, its graph may not
+        found = compiled(encoder, problem.image_size, small_size, engine, problem.device, n_images)
+        return Look(encoder, small_size, found)
 
     def __call__(
         self, images: Tensor, on_done: Callable[[int], None], change: Change | None = None

@@ -160,7 +160,7 @@ def headline(s: Summary) -> str:
         check = f"check these {few}" if few > 1 else "check the next one"
         return f"{flagged} of {n} flagged; about {s.expected} look unusual: {check}."
     between = int(((s.pool_scores > s.border) & ~s.flagged).sum())
-    more = f" {between} more are borderline." if between else ""
+    more = f" {between} more {'is' if between == 1 else 'are'} borderline." if between else ""
     return f"{flagged} of {n} flagged.{more}"
 
 

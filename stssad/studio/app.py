@@ -13,6 +13,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 
+from ..storage import json_text
 from . import jobs
 from .guard import Guard
 from .shelf import NotHereError, Shelf, large_image, model_of, opened
@@ -104,7 +105,7 @@ def add_runs(app: FastAPI, shelf: Shelf) -> None:
         )  # fmt: skip
         told = gallery_data(s, found.material, addresses)
         words = {"headline": headline(s), "finding": finding(s), "warnings": s.warnings}
-        return JSONResponse({**told, **words})
+        return Response(json_text({**told, **words}), media_type="application/json")
 
     @app.get("/run/{name}/thumb/{i}")
     def thumb(name: str, i: int) -> Response:

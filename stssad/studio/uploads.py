@@ -44,7 +44,7 @@ def in_archive(model: STSSAD, content: Path, name: str) -> Iterator[dict[str, An
 
 def is_image(entry: zipfile.ZipInfo) -> bool:
     path = PurePosixPath(entry.filename)
-    hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts)
+    hidden = any(part.startswith((".", "__MACOSX")) for part in path.parts if part != "..")
     return not entry.is_dir() and path.suffix.lower() in SUFFIXES and not hidden
 
 
