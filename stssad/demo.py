@@ -19,11 +19,13 @@ from .augment.draws import log_uniform, uniform
 from .augment.patch import Patch
 from .augment.scratch import Scratch
 from .model import STSSAD
+from .predictions import predictions, write_predictions
 from .report.material import gather
 from .report.page import write_report
+from .review.refitting import save_kept
 from .run import Run, environment
 from .settings import Settings
-from .storage import write_json
+from .storage import replacing, write_json
 from .testbeds.synthetic import planted_augmentation, planted_patch
 from .testbeds.task import Task
 from .tuning.restarts import Notify
@@ -115,6 +117,10 @@ def demonstrated(
         **environment(),
     }
     write_json(run.folder / "environment.json", metadata)
+    with replacing(run.folder / "scores.csv") as file:
+        names = [Path(f"image {i}") for i in range(len(task.pool))]
+        write_predictions(predictions(model, names, model.decision_scores_), file, "csv")
+    save_kept(model, run.folder)
     model.save(run.folder)
     write_report(run)
     return Found(kind, run, auroc, seconds)

@@ -6,6 +6,7 @@ A cluster of two nodes scores the images; with `kill`, one of them is killed hal
 """
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -41,7 +42,8 @@ def main() -> None:
     alive = sum(node["Alive"] for node in ray.nodes())
     facts = {"n": totals.n, "flagged": totals.flagged, "unreadable": totals.unreadable,
              "done": done, "killed": killed, "alive": alive}  # fmt: skip
-    print(json.dumps({"found": facts}))
+    print(json.dumps({"found": facts}), flush=True)
+    os._exit(0)  # else the exit code is that of the node that was killed
 
 
 if __name__ == "__main__":

@@ -142,8 +142,11 @@ def test_strangers_are_not_let_in(studio: Studio) -> None:
     assert "default-src 'none'" in policy and "unsafe" not in policy
 
 
-@pytest.mark.parametrize("name", ["..", "../images", "%2e%2e", "..%2fimages", "a/b", ".hidden",
-                                  "bolt%00", "~", "C:", "bolt/../../images", "nowhere"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    ["..", "../images", "%2e%2e", "..%2fimages", "a/b", ".hidden", "bolt%00", "~", "C:",
+     "bolt/../../images", "nowhere"],
+)  # fmt: skip
 def test_no_name_leads_out_of_the_folder(studio: Studio, name: str) -> None:
     quoted_name = name if "%" in name else quote(name, safe="")
     for path in ("data", "thumb/0", "image/0", "next", "marks", "flagged.zip", "report.html", ""):
@@ -320,7 +323,7 @@ def wait_for(studio: Studio, name: str, state: str, seconds: float = 120) -> Non
 def test_a_fit_outlives_the_server_and_is_resumed(studio: Studio, place: Path) -> None:
     words = {"normal": str(place / "images/good"), "unlabeled": str(place / "images/pool")}
     assert studio.post("/fit", {"name": "new", **words})[0] == 200
-    assert "one at a time" in studio.post("/fit", {"name": "other", **words})[1]["error"]
+    assert "one fit at a time" in studio.post("/fit", {"name": "other", **words})[1]["error"]
     assert "already" in studio.post("/fit", {"name": "new", **words})[1]["error"]
     wait_for(studio, "new", "running")
     time.sleep(5)

@@ -13,6 +13,7 @@ from .cell import Line
 from .clean_pools import TESTBED as CLEAN
 from .methods import PRETRAINED, RATES
 from .pixels import TESTBED as PIXELS
+from .review import TESTBED as REVIEW
 from .robustness import MIXED
 from .robustness import TESTBED as ROBUSTNESS
 
@@ -280,7 +281,9 @@ def clean_table(lines: Sequence[Line]) -> str:
     return rows_text(head, rows)
 
 
-DEFAULTS = {"image nuisance": 5, "patch nuisance": 3, "highest": 3, "directions": 100.0}
+DEFAULTS = {
+    "image nuisance": 5, "patch nuisance": 3, "highest": 3, "directions": 100.0, "sizes": 2,
+}  # fmt: skip
 
 
 def settled_table(lines: Sequence[Line]) -> str:
@@ -350,6 +353,25 @@ def pixels_table(lines: Sequence[Line]) -> str:
     return rows_text(head, rows)
 
 
+def review_table(lines: Sequence[Line]) -> str:
+    """What twenty marks are worth, and whether kinds are told apart."""
+    mine = [x for x in lines if x.cell.testbed == REVIEW]
+    head = ["category", "found at 1 %, no marks", "after 20 marks, as proposed", "at random",
+            "wrongly flagged: before, proposed, random", "kinds found, of", "Rand index",
+            "seeds"]  # fmt: skip
+    rows = []
+    for task in sorted({x.cell.task for x in mine}):
+        some = [x for x in mine if x.cell.task == task]
+        forms = ("before", "proposed", "random")
+        wrong = ", ".join(percent(average(some, f"flagged {form}")) for form in forms)
+        rows.append([
+            task.partition("/")[0], *(percent(average(some, f"found {form}")) for form in forms),
+            wrong, f"{average(some, 'kinds found'):.1f}, {average(some, 'kinds'):.0f}",
+            f"{average(some, 'rand index'):.2f}", str(len(some)),
+        ])  # fmt: skip
+    return rows_text(head, rows)
+
+
 TABLES: dict[str, Callable[[Sequence[Line]], str]] = {
     "main": main_table,
     "short": short_table,
@@ -360,4 +382,5 @@ TABLES: dict[str, Callable[[Sequence[Line]], str]] = {
     "settled": settled_table,
     "encoders": encoders_table,
     "pixels": pixels_table,
+    "review": review_table,
 }

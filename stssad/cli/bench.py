@@ -338,6 +338,30 @@ def clean(
     typer.echo(f"results: {Store(results).path(TESTBED)}")
 
 
+@app.command()
+def review(
+    category: Annotated[str, typer.Argument(help="Of MVTec AD, or laid out like it.")],
+    seeds: Annotated[int, typer.Option(help="How many: 0, 1, ...")] = 5,
+    data: Data = None,
+    results: Results = RESULTS,
+) -> None:
+    """What are twenty marks worth, and do the kinds that are found agree with the true ones?"""
+    from ..bench.review import TESTBED, run_review
+    from ..testbeds.testbed import find_testbed
+
+    find_testbed(category, data).tasks()  # names what is missing
+    assert data is not None
+    typer.echo(f"encoding {category} (a minute or two), then some seconds for each seed")
+    for line in run_review(category, data, seeds, Store(results)):
+        d = line.details
+        typer.echo(
+            f"{line.cell.task}  seed {line.cell.seed}  found: {d['found before']:.3f} before, "
+            f"{d['found proposed']:.3f} after 20 marks, {d['found random']:.3f} at random; "
+            f"{d['kinds found']:.0f} kinds, Rand index {d['rand index']:.2f}"
+        )
+    typer.echo(f"results: {Store(results).path(TESTBED)}")
+
+
 @app.command("document")
 def write(
     results: Results = RESULTS,
@@ -345,7 +369,7 @@ def write(
     out: Annotated[Path, typer.Option(help="File to write.")] = Path("docs/results.md"),
     fill: Annotated[
         list[Path], typer.Option(help="Files whose tables of the pretrained method are filled in.")
-    ] = [Path("docs/beyond-the-paper.md"), Path("README.md")],  # noqa: B006
+    ] = [Path("docs/beyond-the-paper.md"), Path("docs/studio.md"), Path("README.md")],  # noqa: B006
 ) -> None:
     """Write the document of results again, and the tables of the pretrained method."""
     from ..bench.beyond import fill_tables

@@ -7,7 +7,6 @@ furthest from normal ones. Of an image that is good after all, these are what a 
 
 import copy
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,11 +17,13 @@ from ..encoders.patches import as_rows
 from ..features import Features, NormalFeatures
 from ..scoring.calibration import CalibratedSum
 from ..scoring.gaussian import ImageGaussian
+from ..scoring.lesson import Lesson
 from ..scoring.memory_bank import MemoryBank, nearest_distances
 from ..scoring.nuisance import without
 from ..scoring.part import PartScores, random_folds
 from ..scoring.threshold import threshold_for
 from ..threads import each
+from .anomaly_model import AnomalyModel
 from .problem import Fitted
 
 N_KEPT = 16  # patches of each pool image
@@ -101,15 +102,16 @@ def furthest(bank: MemoryBank, pool: Features) -> tuple[Tensor, Tensor]:
 
 
 @dataclass(frozen=True)
-class Refitted:
-    """The fit that has learned from marks."""
+class Relearned:
+    """The score that has learned from marks, and what it says of normal images and pool."""
 
-    fitted: Fitted
-    n_good: int
-    n_defects: int
+    scorer: CalibratedSum
+    normal_scores: Tensor
+    pool_scores: Tensor
+    lesson: Lesson | None
 
 
-def refit(fitted: Fitted, kept: Kept, good: Index, defects: Index, seed: int) -> Refitted:
+def refit(fitted: Fitted, kept: Kept, good: Index, defects: Index, seed: int) -> Fitted:
     """`good` and `defects` are numbers of pool images."""
     scorer = fitted.model.scorer
     if not isinstance(scorer, CalibratedSum) or not isinstance(scorer.parts[0], ImageGaussian):
@@ -117,7 +119,24 @@ def refit(fitted: Fitted, kept: Kept, good: Index, defects: Index, seed: int) ->
             "a refit works for the pretrained method's own score; fit again with the good ones "
             "among the normal images"
         )
-    device = scorer.total.device
+    device, light = scorer.total.device, fitted.normal_conditions
+    found = relearned(scorer, kept, good, defects, seed)
+    old = fitted.model
+    model = AnomalyModel(old.encoder, found.scorer.to(device), old.image_size, old.small_size)
+    return replace(
+        fitted,
+        model=model,
+        normal_scores=found.normal_scores,
+        pool_scores=found.pool_scores,
+        lesson=found.lesson,
+        normal_conditions=None if light is None else padded(light, len(found.normal_scores)),
+    )
+
+
+def relearned(
+    scorer: CalibratedSum, kept: Kept, good: Index, defects: Index, seed: int
+) -> Relearned:
+    """The parts again, with the good ones among the normal images; then the lesson."""
     scorer = copy.deepcopy(scorer).cpu()
     own = torch.from_numpy(good)
     pooled = torch.cat([kept.normal, kept.pool[own]])
@@ -143,15 +162,7 @@ def refit(fitted: Fitted, kept: Kept, good: Index, defects: Index, seed: int) ->
     normal_scores = scorer.calibrate(crossed).scores
     of_image = gaussian(Features(kept.pool)).scores
     of_image[own] = crossed[0].scores[len(kept.normal) :]  # as if unseen, like the others
-    pool_scores = scorer.combined([of_image, *of_pool])
-    model = copy.copy(fitted.model)
-    model._modules = {**fitted.model._modules, "scorer": scorer.to(device)}
-    light = fitted.normal_conditions
-    changed: dict[str, Any] = dict(
-        model=model, normal_scores=normal_scores, pool_scores=pool_scores, lesson=lesson,
-        normal_conditions=None if light is None else padded(light, len(normal_scores)),
-    )  # fmt: skip
-    return Refitted(replace(fitted, **changed), len(good), len(defects))
+    return Relearned(scorer, normal_scores, scorer.combined([of_image, *of_pool]), lesson)
 
 
 def padded(light: Tensor, n: int) -> Tensor:

@@ -131,7 +131,7 @@ def refitted(run: Run, marks: Mapping[str, Mark]) -> tuple[STSSAD, Comparison]:
         kept = Kept.of(read_tensors(path, ADVICE))
     before = agreement(model.decision_scores_, model.threshold_, good, defects)
     rate = model.false_alarms_
-    model._take(model.choices_, refit(model.fitted_, kept, good, defects, model.seed).fitted, rate)
+    model._take(model.choices_, refit(model.fitted_, kept, good, defects, model.seed), rate)
     if len(defects) >= FEWEST_DEFECTS:
         model.set_threshold(best_rate(model, good, defects))
     after = agreement(model.decision_scores_, model.threshold_, good, defects)

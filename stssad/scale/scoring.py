@@ -43,12 +43,11 @@ def connect(address: str) -> Any:
             "--ray needs Ray Data; install it with: pip install 'stssad[ray]'"
         ) from None
     if not ray.is_initialized():
-        own = address == "local"
+        quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
+        # On this machine alone, and found also where there is no network.
+        own = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         try:
-            ray.init(
-                address=None if own else address, log_to_driver=False,
-                include_dashboard=False if own else None, logging_level=logging.WARNING,
-            )  # fmt: skip
+            ray.init(**quiet, **(own if address == "local" else {"address": address}))
         except (ConnectionError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(f"no Ray cluster at {address!r}: {reason}") from None
@@ -140,7 +139,7 @@ def in_parts(
         PartScorer,
         fn_constructor_args=(files, absolute),
         num_cpus=1,
-        concurrency=(1, min(n_cpus, len(rows))),
+        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=min(n_cpus, len(rows))),
     )
     for row in scored.iter_rows():
         yield int(row["n"])

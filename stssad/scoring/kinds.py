@@ -15,6 +15,7 @@ from .memory_bank import COMPARED
 
 N_PATCHES = 10  # of an image, the most anomalous ones, that say what is wrong with it
 FEWEST = 8  # images, below which nobody can tell
+SMALLEST = 3  # images that make a kind
 MOST_KINDS = 6
 SET_APART = 0.3  # the silhouette from which on there is more than one kind
 N_COMPONENTS = 8  # principal components in which groups are looked for
@@ -53,6 +54,8 @@ def kinds_of(rows: Array) -> Labels:
     best, found = SET_APART, alone
     for k in range(2, min(MOST_KINDS, n // 2) + 1):
         labels = AgglomerativeClustering(k).fit_predict(reduced)
+        if np.bincount(labels).min() < SMALLEST:
+            continue
         how_well = float(silhouette_score(reduced, labels))
         if how_well > best:
             best, found = how_well, labels.astype(np.int64)
