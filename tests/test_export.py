@@ -15,11 +15,13 @@ from PIL import Image
 from small_run import TINY, assert_one_sentence, make_folders
 from torch import Tensor
 
-from stssad import STSSAD, Patch, PretrainedSettings, Settings
+from stssad import STSSAD, EfficientNetLite0, Patch, PretrainedSettings, Settings
+from stssad.encoders.compiled import CompiledEncoder
+from stssad.encoders.encoding import features_of
 from stssad.testbeds.synthetic import texture_crops
 
-onnxruntime = pytest.importorskip("onnxruntime", reason="in the extra onnx")
-pytest.importorskip("onnx", reason="in the extra onnx")
+onnxruntime = pytest.importorskip("onnxruntime", reason="onnx")
+pytest.importorskip("onnx", reason="onnx")
 pytest.importorskip("skimage", reason="textures need the extra `demo`")
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "onnx_inference.py"
@@ -61,7 +63,7 @@ def test_scores_labels_p_values_and_maps_are_the_models(method: str, tmp_path: P
         np.testing.assert_allclose(score, wanted[some], atol=1e-3)
         np.testing.assert_array_equal(label, model.predict(new[some]))
         np.testing.assert_allclose(p_value, model.p_values(wanted[some]), atol=1e-9)
-        if method == "pretrained":
+        if method != "paper":
             np.testing.assert_allclose(heat, model.anomaly_maps(new[some]), atol=1e-3)
 
 
@@ -148,3 +150,39 @@ def test_the_example_runs_where_there_is_neither_torch_nor_stssad(tmp_path: Path
     assert done.returncode == 0, done.stderr
     score = float(done.stdout.splitlines()[1].rsplit(",", 3)[1])
     assert score == pytest.approx(float(model.decision_function(image)[0]), abs=1e-3)
+
+
+def test_a_fit_in_either_engine_comes_to_the_same() -> None:
+    """Both sizes, in float and in bytes; labels alike, scores to 1e-4."""
+    train, pool = pixels(60, 64, 0), pixels(30, 64, 1, 8)
+    settings = replace(FEW, tuning_size=32)
+    found = [
+        STSSAD(augmentation=Patch(sizes=(0.02,)), settings=settings, engine=engine).fit(train, pool)
+        for engine in ("torch", "onnx")
+    ]
+    np.testing.assert_allclose(*(model.decision_scores_ for model in found), atol=1e-3)
+    np.testing.assert_array_equal(*(model.labels_ for model in found))
+    new = pixels(12, 64, 7, 4)
+    np.testing.assert_array_equal(*(model.predict(new) for model in found))
+
+
+def test_features_in_onnx_runtime_are_torchs() -> None:
+    encoder = EfficientNetLite0().eval().requires_grad_(False)
+    fast, images = CompiledEncoder(encoder, 96, 64), pixels(3, 96, 3)  # a size that doesn't divide
+    ours, theirs = fast(images), features_of(encoder, images, 64)
+    assert ours.small is not None and theirs.small is not None
+    for one, other in ((ours, theirs), (ours.small, theirs.small)):
+        torch.testing.assert_close(one.pooled, other.pooled, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(one.patches, other.patches, atol=1e-4, rtol=1e-4)
+
+
+def test_openvino_reads_the_file_too(tmp_path: Path) -> None:
+    openvino = pytest.importorskip("openvino", reason="openvino isn't installed")
+    from stssad.exported import export_onnx
+
+    model, new = fitted("two sizes"), pixels(5, 64, 9, 2)
+    export_onnx(model, tmp_path / "m.onnx", {})
+    compiled = openvino.compile_model(str(tmp_path / "m.onnx"), "CPU")
+    found = compiled({"pixels": new.permute(0, 2, 3, 1).contiguous().numpy()})
+    np.testing.assert_allclose(found["pred_score"], model.decision_function(new), atol=5e-3)
+    np.testing.assert_array_equal(found["pred_label"], model.predict(new))

@@ -162,7 +162,7 @@ def test_good_ones_join_and_defects_teach(folder: Path, tmp_path: Path) -> None:
     model, compared = refitted(run_, read_marks(path))
     before = run_.model()
     assert (compared.n_good, compared.n_defects) == (6, 6)
-    assert len(model.normal_scores_) == len(before.normal_scores_) + 6
+    assert len(model.normal_scores_) == len(before.normal_scores_)
     assert model.lesson_ is not None and model.lesson_.n_outliers >= 6
     assert compared.after.recall[0] >= compared.before.recall[0]
     parts = [part for part in model.model_.scorer.parts if isinstance(part, MemoryBank)]

@@ -119,7 +119,7 @@ def refit(fitted: Fitted, kept: Kept, good: Index, defects: Index, seed: int) ->
             "a refit works for the pretrained method's own score; fit again with the good ones "
             "among the normal images"
         )
-    device, light = scorer.total.device, fitted.normal_conditions
+    device = scorer.total.device
     found = relearned(scorer, kept, good, defects, seed)
     old = fitted.model
     model = AnomalyModel(old.encoder, found.scorer.to(device), old.image_size, old.small_size)
@@ -129,14 +129,17 @@ def refit(fitted: Fitted, kept: Kept, good: Index, defects: Index, seed: int) ->
         normal_scores=found.normal_scores,
         pool_scores=found.pool_scores,
         lesson=found.lesson,
-        normal_conditions=None if light is None else padded(light, len(found.normal_scores)),
     )
 
 
 def relearned(
     scorer: CalibratedSum, kept: Kept, good: Index, defects: Index, seed: int
 ) -> Relearned:
-    """The parts again, with the good ones among the normal images; then the lesson."""
+    """The parts again, with the good ones among the normal images; then the lesson.
+
+    Scale and threshold stay those of the normal images that were there before: the good ones were
+    looked at because their scores are high, and would raise both.
+    """
     scorer = copy.deepcopy(scorer).cpu()
     own = torch.from_numpy(good)
     pooled = torch.cat([kept.normal, kept.pool[own]])
@@ -154,21 +157,20 @@ def relearned(
         of_pool.append(rescored(bank, kept, k, own).index_put((own,), unseen))
         added = kept.patches[k][own].flatten(0, 1)
         bank.bank = torch.cat([bank.bank, added.to(bank.bank.dtype)])
-    plain_normal = scorer.calibrate(crossed).scores
+    n_before = len(kept.normal)
+    plain_normal = scorer.calibrate(first(n_before, crossed)).scores
     plain = scorer.combined([gaussian(Features(kept.pool)).scores, *of_pool])
     limit = threshold_for(plain_normal.numpy(), OUTLIER_RATE, scorer.floor)
     taught = teachers(plain.numpy() > limit, good, defects)
     crossed, lesson = scorer.learn(Features(kept.pool)[taught], normal, fold, crossed)
-    normal_scores = scorer.calibrate(crossed).scores
+    normal_scores = scorer.calibrate(first(n_before, crossed)).scores
     of_image = gaussian(Features(kept.pool)).scores
-    of_image[own] = crossed[0].scores[len(kept.normal) :]  # as if unseen, like the others
+    of_image[own] = crossed[0].scores[n_before:]  # as if unseen, like the others
     return Relearned(scorer, normal_scores, scorer.combined([of_image, *of_pool]), lesson)
 
 
-def padded(light: Tensor, n: int) -> Tensor:
-    """Images that joined have no row of their own: they take part as the usual one does."""
-    usual = light.median(dim=0).values[None].expand(n - len(light), -1)
-    return torch.cat([light, usual])
+def first(n: int, found: list[PartScores]) -> list[PartScores]:
+    return [PartScores(part.scores[:n]) for part in found]
 
 
 def teachers(outlying: npt.NDArray[np.bool_], good: Index, defects: Index) -> Tensor:

@@ -44,10 +44,10 @@ def connect(address: str) -> Any:
         ) from None
     if not ray.is_initialized():
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.WARNING}
-        # On this machine alone, and found also where there is no network.
-        own = {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        if address == "local":  # of this machine alone, also where there is no network
+            quiet |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
         try:
-            ray.init(**quiet, **(own if address == "local" else {"address": address}))
+            ray.init(address=address, **quiet)
         except (ConnectionError, ValueError) as error:
             reason = str(error).splitlines()[0]
             raise ValueError(f"no Ray cluster at {address!r}: {reason}") from None
@@ -133,6 +133,7 @@ def in_parts(
     ray = connect(address)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
+    logging.getLogger("ray.data").setLevel(logging.WARNING)
     n_cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
     absolute = Request(**{**vars(request), "out": request.out.absolute()})
     scored = ray.data.from_items(rows, override_num_blocks=len(rows)).map(

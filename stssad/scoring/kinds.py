@@ -17,7 +17,7 @@ N_PATCHES = 10  # of an image, the most anomalous ones, that say what is wrong w
 FEWEST = 8  # images, below which nobody can tell
 SMALLEST = 3  # images that make a kind
 MOST_KINDS = 6
-SET_APART = 0.3  # the silhouette from which on there is more than one kind
+SET_APART = 0.25  # the silhouette from which on there is more than one kind
 N_COMPONENTS = 8  # principal components in which groups are looked for
 
 Array = npt.NDArray[np.float32]
