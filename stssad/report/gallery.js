@@ -115,7 +115,8 @@ const Gallery = (() => {
       drawMap(item.canvas, item.map, data.mapSide)
       item.card.querySelector(".picture").append(item.canvas)
     }
-    for (const item of items) {
+    const drawn = items.filter(item => item.image)  // of very many, the least anomalous are only counted
+    for (const item of drawn) {
       const image = el("img", { loading: "lazy", alt: item.name, src: item.image, width: 128, height: 128 })
       const tag = el("span", { class: "tag" })
       item.card = el("button", { type: "button", class: "card", onclick: () => open(item) },
@@ -127,14 +128,14 @@ const Gallery = (() => {
     }
     maps.onchange = () => {
       grid.classList.toggle("maps", maps.checked)
-      if (maps.checked) items.forEach(withMap)
+      if (maps.checked) drawn.forEach(withMap)
     }
 
     // One image, large.
     const dialog = el("dialog", { class: "large" })
     dialog.setAttribute("aria-label", "Image")
     let current = null
-    const visible = () => items.filter(i => !i.card.hidden)
+    const visible = () => drawn.filter(i => !i.card.hidden)
     const step = by => {
       const list = visible(), at = list.indexOf(current)
       if (list[at + by]) open(list[at + by])
@@ -192,6 +193,7 @@ const Gallery = (() => {
       for (const item of items) {
         const now = group(item)
         counts[now]++
+        if (!item.card) continue
         if (item.card.dataset.group !== now) {
           item.card.dataset.group = now
           item.tag.textContent = now === "fine" ? "" : now
@@ -210,8 +212,8 @@ const Gallery = (() => {
           else dividers[name].remove()
           at += counts[name]
         }
-        if (!grid.childElementCount) grid.append(...items.map(i => i.card))
-        for (const [k, divider] of order) items[k].card.before(divider)
+        if (!grid.childElementCount) grid.append(...drawn.map(i => i.card))
+        for (const [k, divider] of order) if (items[k].card) items[k].card.before(divider)
       }
       for (const [name, divider] of Object.entries(dividers))
         divider.hidden = state.filter !== "all" && state.filter !== name
@@ -233,7 +235,8 @@ const Gallery = (() => {
     reset.onclick = () => move(data.threshold)
     root.replaceChildren(control, el("h2", {}, "Kinds"), kinds, el("h2", {}, "All images, ranked"),
       el("p", { class: "note" }, "The most anomalous first. Under each image its rank and name; the score and the share of " +
-        "normal images that score as high are shown when it is opened. Hover to see where it is anomalous."), filters, grid, dialog)
+        "normal images that score as high are shown when it is opened. Hover to see where it is anomalous." +
+        (drawn.length < items.length ? ` The ${items.length - drawn.length} least anomalous are in scores.csv alone.` : "")), filters, grid, dialog)
     move(data.threshold)
     return { items, state, move, update, open, group, dialog, csv }
   }

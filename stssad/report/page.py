@@ -19,6 +19,7 @@ from .charts import Line, line_chart, scatter
 from .material import KINDS, Material, jpeg
 from .presentation import PRESENTATIONS, Presentation, finding, headline, learned_words
 
+MOST_SHOWN = 3000  # images of a pool; of more, the least anomalous are only counted
 LARGEST = 512  # pixels, of examples
 N_COLOURS = 6  # that the page has for restarts
 
@@ -77,12 +78,14 @@ def gallery_data(
     """All that the gallery's script needs; `address` gives an image's small and large form."""
     p_values = s.p_values.tolist()
     items = []
+    order = np.argsort(-s.pool_scores, kind="stable")
+    shown = set(order[:MOST_SHOWN].tolist())
     for i, (name, score) in enumerate(zip(material.names, s.pool_scores.tolist(), strict=True)):
-        image, full = address(i)
+        image, full = address(i) if i in shown else ("", "")
         items.append({
             "i": i, "name": name, "score": score, "p": round(p_values[i], 6),
             "kind": int(material.kinds[i]), "image": image, "full": full,
-            "map": material.map_text(i),
+            "map": material.map_text(i) if i in shown else "",
         })  # fmt: skip
     return {
         "items": items,
