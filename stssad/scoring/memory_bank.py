@@ -121,13 +121,15 @@ class MemoryBank(nn.Module):
 
     def forward(self, features: Features) -> PartScores:
         chosen = features.small if self.of_small else features
-        assert chosen is not None, "this memory bank looks at smaller images, too"
+        if chosen is None:
+            raise ValueError("this memory bank looks at smaller images, and there are none")
         distances = self.distances(chosen)
         return PartScores(highest(distances, self.n_highest), distances)
 
     def distances(self, features: Features) -> Tensor:
         """(n, h, w): of each patch to the nearest normal one."""
-        assert features.patches is not None, "a memory bank needs an encoder with feature maps"
+        if features.patches is None:
+            raise ValueError("a memory bank needs an encoder with feature maps")
         patches = features.patches.to(self.bank.device)
         rows = without(as_rows(patches), self.nuisance)
         return nearest_distances(rows, self.bank).reshape(len(patches), *patches.shape[2:])
