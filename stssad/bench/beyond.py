@@ -308,8 +308,12 @@ def settled_rows(name: str, default: float, values: dict[float, list[Line]]) -> 
                 for task, of in by_task(found).items() if task[0] not in TRAPS}
         for value, found in values.items()
     }  # fmt: skip
-    rows = []
-    for left in sorted({task[0] for task in aucs[default]}):
+    rows: list[list[str]] = []
+    common = set.intersection(*(set(tasks) for tasks in aucs.values()))  # a run may have been cut
+    aucs = {value: {t: auc for t, auc in of.items() if t in common} for value, of in aucs.items()}
+    if len({task[0] for task in common}) < 2:
+        return rows
+    for left in sorted({task[0] for task in common}):
 
         def over(value: float, inside: bool, left: str = left) -> float:
             return mean(auc for task, auc in aucs[value].items() if (task[0] == left) is inside)
@@ -327,11 +331,15 @@ def encoders_table(lines: Sequence[Line]) -> str:
                if not is_trap(x) and x.cell.seed == 0]
         for name in ["", *names]
     }  # fmt: skip
-    categories = sorted({x.cell.task.partition("/")[0] for x in found[""]})
+    of_each = {
+        name: {x.cell.task.partition("/")[0]: x.auc for x in mine if x.cell.contamination == 0.1}
+        for name, mine in found.items()
+    }
+    categories = sorted(set.intersection(*(set(aucs) for aucs in of_each.values())))
     rows = []
     for name, mine in found.items():
-        aucs = {x.cell.task.partition("/")[0]: x.auc for x in mine}
-        if names and sorted(aucs) == categories:
+        aucs = {category: of_each[name][category] for category in categories}
+        if names and aucs:
             values = [*(aucs[category] for category in categories), mean(aucs.values())]
             time = f"{average(mine, 'encoding ms'):.0f}"
             rows.append([name or "EfficientNetLite0", *map(digits, values), time])
