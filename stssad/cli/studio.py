@@ -65,7 +65,8 @@ def command(
 
 def bound(port: int) -> socket.socket:
     """Of this machine alone."""
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # With its protocol: asyncio then answers at once, and waits for no packet to fill.
+    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         found.bind(("127.0.0.1", port))

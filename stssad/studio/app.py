@@ -5,6 +5,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -192,6 +193,12 @@ def check_number(i: int, n: int) -> None:
 
 
 def marks_of(folder: Path) -> "Marks":
+    return _marks(folder, (folder / "marks.sqlite").exists())
+
+
+@lru_cache(maxsize=32)
+def _marks(folder: Path, _: bool) -> "Marks":
+    """Prepared once: a mark is then one insertion."""
     from ..review.marks import Marks
 
     return Marks(folder)
