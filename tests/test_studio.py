@@ -256,6 +256,45 @@ def test_threshold_and_marks_and_exports(studio: Studio) -> None:
     assert studio.ask("GET", "/run/bolt/model.onnx")[1][:2] == b"\x08\x08"
 
 
+def test_folders_are_listed_and_none_outside(studio: Studio, place: Path) -> None:
+    start = studio.get("/folders")
+    assert start["path"] == str(place / "images") and start["parent"] is None
+    assert [each["name"] for each in start["folders"]] == ["good", "pool"]
+    pool = studio.get(f"/folders?path={quote(str(place / 'images/pool'))}")
+    assert pool["n_images"] == N_POOL + 1 and pool["parent"] == str(place / "images")
+    (place / "images/way-out").symlink_to(place / "runs")
+    try:
+        assert [each["name"] for each in studio.get("/folders")["folders"]] == ["good", "pool"]
+        inside = ("..", "way-out", "nowhere", "pool/00.png")
+        for path in ("/", "/etc", str(place), "a\0b", *(f"{place}/images/{x}" for x in inside)):
+            assert studio.ask("GET", f"/folders?path={quote(path)}")[0] == 404, path
+    finally:
+        (place / "images/way-out").unlink()
+
+
+def test_names_of_kinds_are_kept_and_shown_everywhere(studio: Studio) -> None:
+    evil = "</script><img src=x onerror=alert(1)>"
+    assert studio.post("/run/bolt/kinds", {"kind": 0, "words": "  deep   crack "})[0] == 200
+    assert studio.post("/run/bolt/kinds", {"kind": 1, "words": evil})[1]["0"] == "deep crack"
+    assert studio.get("/run/bolt/data")["kindNames"] == {"0": "deep crack", "1": evil}
+    assert b"deep crack" in studio.ask("GET", "/run/bolt/list.csv")[1]
+    page = studio.ask("GET", "/run/bolt/report.html")[1].decode()
+    assert "deep crack" in page and evil not in page
+    for bad in ({"kind": -1, "words": "a"}, {"kind": 0, "words": "a" * 61}, {"kind": 0, "words": 3},
+                {"kind": "x", "words": "a"}, {"words": "a"}):  # fmt: skip
+        assert studio.post("/run/bolt/kinds", bad)[0] == 422, bad
+    assert studio.post("/run/bolt/kinds", {"kind": 1, "words": " "})[1] == {"0": "deep crack"}
+    for i in range(6):
+        studio.post("/run/bolt/marks", {"i": i, "mark": "defect"})
+    studio.post("/run/bolt/refit", {})
+    studio.post("/run/bolt/accept", {})
+    assert studio.get("/run/bolt-2/data")["kindNames"] == {"0": "deep crack"}
+    for damage in ("[]", '{"0": 1}', '{"a": "b"}', '{"0": "' + "a" * 99 + '"}', "{"):
+        (studio.root / "bolt/kinds.json").write_text(damage)
+        status, said = studio.ask("GET", "/run/bolt/data")[:2]
+        assert status == 400 and b"name the kinds again" in said, damage
+
+
 def test_refit_is_taken_over_only_on_a_click(studio: Studio) -> None:
     assert studio.post("/run/bolt/accept", {})[0] == 400
     assert "nothing is marked" in studio.post("/run/bolt/refit", {})[1]["error"]

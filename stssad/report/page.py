@@ -16,6 +16,7 @@ from ..run import ADVICE, Run
 from ..storage import intact, json_text, replacing
 from ..summary import Summary
 from .charts import Line, line_chart, scatter
+from .kind_names import kind_names
 from .material import KINDS, Material, jpeg
 from .presentation import PRESENTATIONS, Presentation, finding, headline, learned_words
 
@@ -31,18 +32,20 @@ def write_report(run: Run) -> Path:
     summary, material = run.summary(), Material.load(run.folder)
     environment = Environment(loader=PackageLoader("stssad.report", "."), autoescape=True)
     with intact(run.folder, ADVICE):
-        told = content(summary, material, run.metadata)
+        told = content(summary, material, run.metadata, kind_names(run.folder))
         filled = environment.get_template("page.html").render(told)
     with replacing(run.report, "backslashreplace") as file:  # names that aren't UTF-8
         file.write(filled)
     return run.report
 
 
-def content(s: Summary, material: Material, metadata: dict[str, Any]) -> dict[str, Any]:
+def content(
+    s: Summary, material: Material, metadata: dict[str, Any], names: dict[int, str]
+) -> dict[str, Any]:
     """Everything that the template fills in."""
     told = PRESENTATIONS[s.method]
     highest = np.argsort(-s.pool_scores, kind="stable")[: len(material.normal)].tolist()
-    data = gallery_data(s, material, lambda i: in_page(material, i))
+    data = gallery_data(s, material, lambda i: in_page(material, i), names)
     return {
         "title": metadata["title"],
         "headline": headline(s),
@@ -73,9 +76,11 @@ def content(s: Summary, material: Material, metadata: dict[str, Any]) -> dict[st
 
 
 def gallery_data(
-    s: Summary, material: Material, address: Callable[[int], tuple[str, str]]
-) -> dict[str, Any]:
-    """All that the gallery's script needs; `address` gives an image's small and large form."""
+    s: Summary, material: Material, address: Callable[[int], tuple[str, str]],
+    names: dict[int, str],
+) -> dict[str, Any]:  # fmt: skip
+    """All that the gallery's script needs; `address` gives an image's small and large form,
+    `names` what the kinds are called."""
     p_values = s.p_values.tolist()
     items = []
     order = np.argsort(-s.pool_scores, kind="stable")
@@ -94,6 +99,7 @@ def gallery_data(
         "border": s.border,
         "floor": s.floor if math.isfinite(s.floor) else None,
         "mapSide": material.maps.shape[-1],
+        "kindNames": {str(kind): words for kind, words in names.items()},
     }
 
 

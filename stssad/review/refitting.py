@@ -13,6 +13,7 @@ import numpy.typing as npt
 from ..methods.refit import Kept, refit
 from ..model import STSSAD
 from ..predictions import predictions, write_predictions
+from ..report.kind_names import FILE as KINDS
 from ..report.page import write_report
 from ..run import Run
 from ..scoring.threshold import ScoreArray
@@ -24,7 +25,7 @@ KEPT = "refit.safetensors"
 ADVICE = "fit the run again"
 RATES = (0.002, 0.05)  # false alarm rates between which marks may move the threshold
 FEWEST_DEFECTS = 5  # from which on they may
-COPIED = ("history.csv", "report.safetensors", KEPT)
+COPIED = ("history.csv", "report.safetensors", KINDS, KEPT)
 Index = npt.NDArray[np.int64]
 
 

@@ -14,6 +14,7 @@ from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from starlette.background import BackgroundTask
 from starlette.concurrency import run_in_threadpool
 
+from ..report.kind_names import LONGEST_NAME
 from ..storage import json_text
 from . import jobs
 from .guard import Guard
@@ -57,7 +58,8 @@ def create_app(shelf: Shelf, token: str, hosts: set[str]) -> Guard:
     app.add_exception_handler(ValueError, said)
     app.add_exception_handler(OSError, said)
     add_reviews(app, shelf, Leases())
-    for add in (add_pages, add_runs, add_changes, add_exports, add_lists, add_refits, add_fits):
+    for add in (add_pages, add_runs, add_changes, add_kinds, add_exports, add_lists, add_refits,
+                add_folders, add_fits):  # fmt: skip
         add(app, shelf)
     return Guard(app, token, hosts)
 
@@ -96,6 +98,7 @@ def add_pages(app: FastAPI, shelf: Shelf) -> None:
 def add_runs(app: FastAPI, shelf: Shelf) -> None:
     @app.get("/run/{name}/data")
     def data(name: str) -> Any:
+        from ..report.kind_names import kind_names
         from ..report.page import gallery_data
         from ..report.presentation import finding, headline
 
@@ -104,7 +107,7 @@ def add_runs(app: FastAPI, shelf: Shelf) -> None:
         addresses: Callable[[int], tuple[str, str]] = lambda i: (  # noqa: E731
             f"/run/{name}/thumb/{i}", f"/run/{name}/image/{i}"
         )  # fmt: skip
-        told = gallery_data(s, found.material, addresses)
+        told = gallery_data(s, found.material, addresses, kind_names(found.run.folder))
         words = {"headline": headline(s), "finding": finding(s), "warnings": s.warnings}
         return Response(json_text({**told, **words}), media_type="application/json")
 
@@ -145,10 +148,28 @@ def add_changes(app: FastAPI, shelf: Shelf) -> None:
             return await run_in_threadpool(dropped, folder, Path(kept.name), file)
 
 
+def add_kinds(app: FastAPI, shelf: Shelf) -> None:
+    @app.post("/run/{name}/kinds")
+    def named(
+        name: str, kind: Annotated[int, Body(ge=0, lt=100)],
+        words: Annotated[str, Body(max_length=LONGEST_NAME)],
+    ) -> Any:  # fmt: skip
+        from ..report.kind_names import name_kind
+
+        return name_kind(shelf.existing(name), kind, words)
+
+
 def add_exports(app: FastAPI, shelf: Shelf) -> None:
     @app.get("/run/{name}/report.html")
     def report(name: str) -> Response:
-        return FileResponse(shelf.existing(name) / "report.html", filename=f"{name}.html")
+        from ..report.kind_names import is_newer
+        from ..report.page import write_report
+        from ..run import Run
+
+        run = Run.open(shelf.existing(name))
+        if is_newer(run.folder, run.report):
+            write_report(run)
+        return FileResponse(run.report, filename=f"{name}.html")
 
     @app.get("/run/{name}/flagged.zip")
     def flagged(name: str) -> Response:
@@ -311,6 +332,13 @@ def csv_answer(text: str, name: str) -> Response:
     content = text.encode("utf-8", "surrogateescape")
     headers = {"content-disposition": f'attachment; filename="{name}"'}
     return Response(content, media_type="text/csv; charset=utf-8", headers=headers)
+
+
+def add_folders(app: FastAPI, shelf: Shelf) -> None:
+    @app.get("/folders")
+    def folders(path: Annotated[str, Query(max_length=4096)] = "") -> Any:
+        """What is in a folder of the user's, to choose from; without a path, where to begin."""
+        return shelf.listing(path) if path else shelf.beginnings()
 
 
 def add_fits(app: FastAPI, shelf: Shelf) -> None:

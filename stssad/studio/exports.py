@@ -7,6 +7,7 @@ from typing import IO
 
 import numpy as np
 
+from ..report.kind_names import called, kind_names
 from .shelf import NotHereError, Opened, Shelf
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a cell that begins so would be computed
@@ -38,14 +39,14 @@ def flat_name(name: str) -> str:
 def spreadsheet(opened: Opened, marks: dict[str, str]) -> str:
     """Sorted, with a byte order mark, short numbers, and a link to each file."""
     summary, names = opened.summary, opened.material.names
-    p_values = summary.p_values
+    p_values, called_kinds = summary.p_values, kind_names(opened.run.folder)
     rows = ["rank,image,flagged,score,p_value,kind,mark,file"]
     for rank, i in enumerate(np.argsort(-summary.pool_scores, kind="stable").tolist(), start=1):
         kind = int(opened.material.kinds[i])
         cells = [
             str(rank), names[i], "yes" if summary.pool_scores[i] > summary.threshold else "no",
             f"{summary.pool_scores[i]:.3f}", f"{p_values[i]:.4f}",
-            "" if kind < 0 else f"kind {kind + 1}", marks.get(opened.paths[i], ""),
+            called(called_kinds, kind), marks.get(opened.paths[i], ""),
             opened.material.files[i],
         ]  # fmt: skip
         numbers = (0, 3, 4)

@@ -1,6 +1,8 @@
 """The runs of a folder, and the folders whose images may be seen: nothing outside of them."""
 
 import io
+import itertools
+import os
 import re
 import threading
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from ..summary import Summary
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
+MOST_LISTED = 100_000  # entries of a folder that is listed
 LARGEST = 2000  # pixels to a side, of an image that is shown large
 LOADING = threading.Lock()
 
@@ -59,12 +62,43 @@ class Shelf:
     def allowed(self, path: str) -> Path:
         """A folder or file of the user's, if it is in a folder that was given at the start."""
         found = Path(path)
-        if "\0" in path or not any(inside(found, each) for each in self.images):
+        if "\0" in path or not self.sees(found):
             folders = ", ".join(str(each) for each in self.images)
             raise NotHereError(
                 f"{path!r} isn't in {folders}; start the studio with --images for it"
             )
         return found.resolve()
+
+    def beginnings(self) -> dict[str, Any]:
+        """The folders that were given at the start, to choose from."""
+        if len(self.images) == 1:
+            return self.listing(str(self.images[0]))
+        found = [{"name": str(each), "path": str(each)} for each in self.images]
+        return {"path": "", "parent": None, "folders": found, "n_images": 0}
+
+    def listing(self, path: str) -> dict[str, Any]:
+        """The folders in a folder, how many images lie in it, and the way back."""
+        from ..images import SUFFIXES
+
+        folder = self.allowed(path)
+        if not folder.is_dir():
+            raise NotHereError(f"there is no folder {path!r}")
+        names, n_images = [], 0
+        with os.scandir(folder) as entries:
+            for entry in itertools.islice(entries, MOST_LISTED):
+                if entry.is_dir() and not entry.name.startswith("."):
+                    names.append(entry.name)
+                elif Path(entry.name).suffix.lower() in SUFFIXES:
+                    n_images += 1
+        shown = [name for name in sorted(names) if printable(name) and self.sees(folder / name)]
+        up = str(folder.parent) if self.sees(folder.parent) else None
+        if up is None and len(self.images) > 1:
+            up = ""  # the folders to begin from
+        inside = [{"name": name, "path": str(folder / name)} for name in shown]
+        return {"path": str(folder), "parent": up, "folders": inside, "n_images": n_images}
+
+    def sees(self, path: Path) -> bool:
+        return any(inside(path, each) for each in self.images)
 
     def entries(self) -> list[Entry]:
         from .jobs import is_running
@@ -85,6 +119,11 @@ class Shelf:
                 state, facts = "damaged", {}
             found.append(Entry(folder.name, state, facts))
         return found
+
+
+def printable(name: str) -> bool:
+    """JSON has no place for a name that isn't text; such a folder can be given by its parent."""
+    return not any("\ud800" <= c <= "\udfff" for c in name)
 
 
 def inside(path: Path, folder: Path) -> bool:

@@ -41,6 +41,8 @@
           location.href = `/run/${encodeURIComponent(given.name)}`
         })()
       }
+      for (const button of document.querySelectorAll("[data-browse]")) button.onclick = () =>
+        browse($("fit").elements[button.dataset.browse])
     },
 
     fit() {
@@ -70,7 +72,10 @@
       if (data.warnings.length) $("warnings").replaceChildren(el("div", { class: "warnings" }, el("b", {}, "Before you trust it"),
         el("ul", {}, ...data.warnings.map(words => el("li", {}, words)))))
       const save = el("button", { type: "button", id: "save", class: "main" }, "Save this threshold")
-      const gallery = Gallery.build($("pool"), data, { moved: t => { save.disabled = t === data.threshold } })
+      const gallery = Gallery.build($("pool"), data, {
+        moved: t => { save.disabled = t === data.threshold },
+        renamed: tried((kind, words) => ask(`${base}/kinds`, { kind, words })),
+      })
       document.querySelector(".control .buttons").prepend(save)
       save.onclick = tried(async () => {
         await ask(`${base}/threshold`, { score: gallery.state.threshold })
@@ -89,6 +94,27 @@
       const review = reviewing(data)
       dropping()
     },
+  }
+
+  // Folders on the studio's machine, from where it may look at all; the chosen one goes into the input.
+  async function browse(input) {
+    const dialog = $("browser")
+    const list = tried(async path => {
+      const found = await ask(`/folders?path=${encodeURIComponent(path)}`)
+      const row = each => el("li", {}, el("button", { type: "button", onclick: () => list(each.path) }, `${each.name} ›`))
+      const n = found.n_images, m = found.folders.length
+      $("browsed").textContent = found.path || "Where to look"
+      $("inside").textContent = found.path ? `${n} image${n === 1 ? "" : "s"} and ${m} folder${m === 1 ? "" : "s"} in it` : ""
+      $("folders").replaceChildren(...found.folders.map(row))
+      $("up").disabled = found.parent === null
+      $("up").onclick = () => list(found.parent)
+      $("use").disabled = !found.path
+      $("use").onclick = () => { input.value = found.path; dialog.close(); input.focus() }
+      if (!dialog.open) dialog.showModal()
+    })
+    $("leave").onclick = () => dialog.close()
+    await list(input.value.trim())
+    if (!dialog.open) await list("")  // what was typed is no folder: from the beginning
   }
 
   function reviewing(data) {
