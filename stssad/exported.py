@@ -16,6 +16,7 @@ from .encoders.compiled import graph_of, shrinking
 from .encoders.patches import as_rows, patches_of
 from .scoring.anomaly_map import upsampled
 from .scoring.calibration import CalibratedSum, Likelihood, logs
+from .scoring.examples import WEIGHT, directions, largest
 from .scoring.gaussian import GaussianDensity, ImageGaussian
 from .scoring.memory_bank import MemoryBank, highest
 from .scoring.nuisance import without
@@ -47,11 +48,25 @@ class ExportedGaussian(nn.Module):
         u = copy.deepcopy(whitening).cpu().shift(shift.double())
         self.register_buffer("direction", u / torch.linalg.vector_norm(u).clamp_min(1e-300))
         self.weight = float(density.weight)
+        self.defects: Tensor | None
+        self.good: Tensor | None
+        for name in ("defects", "good"):
+            known = getattr(density.examples, name)
+            lie = None if known is None else directions(copy.deepcopy(whitening).cpu()(known.cpu()))
+            self.register_buffer(name, lie)
 
     def forward(self, Z: Tensor) -> Tensor:
         w = (Z.double() - self.mean) @ self.transform
         along = (w @ self.direction[:, None])[:, 0].clamp_min(0)
-        return ((w * w).sum(dim=1) + self.weight * along * along) / 2
+        squares = (w * w).sum(dim=1)
+        distance = (squares + self.weight * along * along) / 2
+        if self.defects is None:
+            return distance
+        u = w / squares.sqrt().clamp_min(1e-300)[:, None]
+        more = largest(u @ self.defects.T)
+        if self.good is not None:
+            more = (more - largest(u @ self.good.T)).clamp_min(0)
+        return distance * (1 + WEIGHT * more)
 
 
 class ExportedBank(nn.Module):

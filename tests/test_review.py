@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import onnxruntime
 import pytest
 import torch
 from command import run
@@ -13,13 +14,17 @@ from PIL import Image
 from small_run import assert_one_sentence, make_folders
 from small_run import fit as fit_paper
 
-from stssad import Run
-from stssad.methods.refit import N_KEPT, Kept, rescored, unseen_scores
+from stssad import STSSAD, Run
+from stssad.exported import export_onnx
+from stssad.methods.refit import N_KEPT, Far, unseen_scores
 from stssad.review.marks import Marks, read_marks, write_marks
 from stssad.review.order import N_DOUBTFUL, proposed, wilson
-from stssad.review.refitting import refitted, save_threshold
+from stssad.review.refitting import refit_run, refitted, save_threshold
+from stssad.scoring.examples import WEIGHT, Examples
+from stssad.scoring.gaussian import GaussianDensity
 from stssad.scoring.kinds import kinds_of
 from stssad.scoring.memory_bank import MemoryBank, highest, nearest_distances
+from stssad.scoring.threshold import reviewed_threshold, threshold_for
 from stssad.testbeds.synthetic import texture_crops
 
 N_DARK, N_POOL = 9, 36
@@ -140,19 +145,17 @@ def test_kept_patches_give_the_scores_that_a_larger_bank_gives() -> None:
     distances = nearest_distances(patches.flatten(0, 1), bank.bank).reshape(8, 40)
     top = distances.topk(N_KEPT)
     index = top.indices[:, :, None].expand(-1, -1, 6)
-    kept = Kept(
-        torch.empty(0), torch.empty(0), torch.empty(0), torch.empty(1, 0), torch.empty(0),
-        [patches.gather(1, index)], [top.values],
-    )  # fmt: skip
+    far = Far(patches.gather(1, index), top.values)
     good = torch.tensor([2, 5])
-    larger = torch.cat([bank.bank, kept.patches[0][good].flatten(0, 1)])
+    added = far.patches[good].flatten(0, 1)
+    larger = torch.cat([bank.bank, added])
     wanted = nearest_distances(patches.flatten(0, 1), larger).reshape(8, 40)
     others = torch.tensor([i for i in range(8) if i not in good])
-    found = rescored(bank, kept, 0, good)[others]
+    found = far.scores(added, bank.n_highest)[others]
     torch.testing.assert_close(found, highest(wanted[others][:, None], 3))
-    own = torch.cat([bank.bank, kept.patches[0][5]])  # all but image 2's
+    own = torch.cat([bank.bank, far.patches[5]])  # all but image 2's
     alone = highest(nearest_distances(patches[2], own)[None, None], 3)
-    torch.testing.assert_close(unseen_scores(bank, kept, 0, good)[:1], alone)
+    torch.testing.assert_close(unseen_scores(bank, far, good)[:1], alone)
 
 
 def test_good_ones_join_and_defects_teach(folder: Path, tmp_path: Path) -> None:
@@ -171,7 +174,68 @@ def test_good_ones_join_and_defects_teach(folder: Path, tmp_path: Path) -> None:
         for part, side in zip(list(before.model_.scorer.parts)[1:], (4, 2), strict=True)
     ]
     fresh = model.decision_function(folder / "pool")
-    np.testing.assert_allclose(fresh[:N_DARK], model.decision_scores_[:N_DARK], atol=0.02)
+    unmarked = [i for i in range(N_POOL) if i not in false and i >= 6]
+    np.testing.assert_allclose(fresh[unmarked], model.decision_scores_[unmarked], atol=0.02)
+    assert (fresh[:6] > model.decision_scores_[:6]).all()  # kept as if nobody had marked them
+    model.save(tmp_path / "saved")
+    again = STSSAD.load(tmp_path / "saved").decision_function(folder / "pool")
+    np.testing.assert_allclose(again, fresh, rtol=1e-9)
+    export_onnx(model, tmp_path / "m.onnx", {})
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    pixels = np.stack([np.asarray(Image.open(p)) for p in sorted((folder / "pool").iterdir())])
+    found = session.run(["pred_score"], {session.get_inputs()[0].name: pixels})[0]
+    others = [*range(6), *unmarked]  # the logarithm of a distance that is nearly 0 says little
+    np.testing.assert_allclose(found[others], fresh[others], atol=1e-3)
+
+
+def test_marks_go_on_with_a_refitted_run(folder: Path, tmp_path: Path, own: Path) -> None:
+    """A second review begins where the first one ended, and refits from all marks."""
+    marks = {**{i: "defect" for i in range(5)}, 20: "good", 21: "unsure"}
+    path = marks_file(folder, tmp_path / "m.csv", marks)
+    done = refit_run(Run.open(own), read_marks(path), tmp_path / "second", "by a test")
+    second = Run.open(tmp_path / "second")
+    kept = Marks(second.folder).all()
+    assert {each.mark for each in kept.values()} == {"good", "defect", "unsure"} and len(kept) == 7
+    again = refit_run(second, kept, tmp_path / "third", "by a test")
+    assert again.rate == done.rate == pytest.approx(0.01)  # not moved a second time
+    third = Run.open(tmp_path / "third").summary()
+    assert third.threshold == pytest.approx(second.summary().threshold, abs=0.02)
+
+
+def test_what_resembles_a_marked_defect_gains() -> None:
+    """By hand: cosines in the whitened space, and nothing resembles itself."""
+    Z = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
+    density = GaussianDensity().fit(Z)
+    defects, good = torch.tensor([[9.0, 0, 0, 0], [0, 9, 0, 0]]), torch.tensor([[0.0, 0, 0, 9]])
+    new = torch.tensor([[4.0, 0.5, 0, 0], [0, 0, 0, 5], [0, 0, -4, 0.1], [9, 0, 0, 0]])
+    plain = density.distance(new)
+    density.examples = Examples(defects, good)
+
+    def unit(rows: torch.Tensor) -> torch.Tensor:
+        w = torch.linalg.solve(density.whitening.cholesky, (rows - Z.mean(0)).double().T).T
+        return w / w.norm(dim=1, keepdim=True)
+
+    of_defect = (unit(new) @ unit(defects).T).clamp_min(0).amax(1)
+    of_good = (unit(new) @ unit(good).T).clamp_min(0).amax(1)
+    factor = 1 + WEIGHT * (of_defect - of_good).clamp_min(0)
+    torch.testing.assert_close(density.distance(new), plain * factor, rtol=1e-4, atol=1e-6)
+    assert factor[0] > 5 and factor[1] == 1 and factor[3] > 8
+    own = torch.tensor([-1, 2, -1, 0])
+    torch.testing.assert_close(density.distance(new, own)[0], density.distance(new)[0])
+    assert density.distance(new, own)[3] < 0.5 * density.distance(new)[3]
+
+
+def test_marks_move_the_threshold_within_bounds() -> None:
+    normal = np.linspace(-2, 3, 1000)
+    low, high = (threshold_for(normal, rate, -np.inf) for rate in (0.015, 0.002))
+
+    def moved(good: list[float], defects: list[float]) -> float:
+        return reviewed_threshold(normal, np.array(good), np.array(defects), 0.01, -np.inf)
+
+    assert moved([2.94, 0.0], [2.97, 5.0]) == pytest.approx(2.955, abs=0.002)
+    assert moved([2.9], [2.94, 2.95]) == pytest.approx((low + 2.94) / 2, abs=0.002)
+    assert moved([2.98], [4.0]) == pytest.approx((2.98 + high) / 2, abs=0.002)
+    assert low <= moved([], [2.0]) <= high and low <= moved([9.0], []) <= high
 
 
 def test_refit_by_the_command_line(folder: Path, tmp_path: Path, own: Path) -> None:

@@ -361,22 +361,38 @@ def pixels_table(lines: Sequence[Line]) -> str:
     return rows_text(head, rows)
 
 
+FORMS = ("before", "proposed", "random")  # of a review, as its lines name them
+
+
 def review_table(lines: Sequence[Line]) -> str:
-    """What twenty marks are worth, and whether kinds are told apart."""
+    """What twenty marks are worth."""
     mine = [x for x in lines if x.cell.testbed == REVIEW]
-    head = ["category", "found at 1 %, no marks", "after 20 marks, as proposed", "at random",
-            "wrongly flagged: before, proposed, random", "kinds found, of", "Rand index",
-            "seeds"]  # fmt: skip
+    head = ["category", "", "no marks", "20 marks as proposed", "20 at random", "seeds"]
+    measures: dict[str, tuple[str, Callable[[float], str]]] = {
+        "AUROC": ("auc", "{:.4f}".format),
+        "recall at 1 % false alarms": ("recall", percent),
+        "found at the threshold": ("found", percent),
+        "wrongly flagged there": ("flagged", percent),
+    }
     rows = []
     for task in sorted({x.cell.task for x in mine}):
         some = [x for x in mine if x.cell.task == task]
-        forms = ("before", "proposed", "random")
-        wrong = ", ".join(percent(average(some, f"flagged {form}")) for form in forms)
-        rows.append([
-            task.partition("/")[0], *(percent(average(some, f"found {form}")) for form in forms),
-            wrong, f"{average(some, 'kinds found'):.1f}, {average(some, 'kinds'):.0f}",
-            f"{average(some, 'rand index'):.2f}", str(len(some)),
-        ])  # fmt: skip
+        for words, (name, shown) in measures.items():
+            values = [shown(average(some, f"{name} {form}")) for form in FORMS]
+            rows.append([task.partition("/")[0], words, *values, str(len(some))])
+    return rows_text(head, rows)
+
+
+def kinds_table(lines: Sequence[Line]) -> str:
+    """Whether kinds are told apart."""
+    mine = [x for x in lines if x.cell.testbed == REVIEW]
+    head = ["category", "kinds", "found", "adjusted Rand index", "seeds"]
+    rows = []
+    for task in sorted({x.cell.task for x in mine}):
+        some = [x for x in mine if x.cell.task == task]
+        counts = [f"{average(some, 'kinds'):.0f}", f"{average(some, 'kinds found'):.1f}"]
+        index = f"{average(some, 'rand index'):.2f}"
+        rows.append([task.partition("/")[0], *counts, index, str(len(some))])
     return rows_text(head, rows)
 
 
@@ -391,4 +407,5 @@ TABLES: dict[str, Callable[[Sequence[Line]], str]] = {
     "encoders": encoders_table,
     "pixels": pixels_table,
     "review": review_table,
+    "kinds": kinds_table,
 }

@@ -15,13 +15,13 @@ import torch
 from ..features import Features, NormalFeatures
 from ..methods.anomaly_model import AnomalyModel
 from ..methods.pretrained import taught, usual_parts
-from ..methods.refit import Kept, kept_of, relearned
+from ..methods.refit import FEWEST_DEFECTS, Index, Kept, Relearned, kept_of, relearned
 from ..review.order import proposed
 from ..scoring.calibration import CalibratedSum
 from ..scoring.gaussian import ImageGaussian
 from ..scoring.kinds import descriptors, kinds_of
 from ..scoring.part import random_folds
-from ..scoring.threshold import threshold_for
+from ..scoring.threshold import reviewed_threshold, threshold_for
 from ..testbeds.task import Task
 from ..version import __version__
 from .cell import Cell, Line, Store
@@ -62,7 +62,7 @@ def reviewed(images: Category, features: Features, normal: NormalFeatures, cell:
     pool, test = features[task.pool], features[task.test]
     scored = taught(AnomalyModel(images.encoder, scorer, SIZE, SMALL), crossed, some, fold, pool)
     assert scored.of_pool is not None
-    kept = kept_of(scorer, some, scored.of_normal.parts, pool)
+    kept = kept_of(scorer, some, scored.crossed, pool)
     truth = true_kinds(images, task.pool)
     scores, limit = scored.of_pool.scores.numpy(), limit_of(scored.of_normal.scores)
     kinds = np.full(len(scores), -1)
@@ -71,14 +71,14 @@ def reviewed(images: Category, features: Features, normal: NormalFeatures, cell:
         "kinds found": float(kinds.max() + 1),
         "kinds": float(len(images.defects)),
         "rand index": rand_index(truth[kinds >= 0], kinds[kinds >= 0]),
-        **judged(task, scorer, scored.of_normal.scores, test, "before"),
+        **judged(task, scorer, limit, test, "before"),
     }
     for order in ORDERS:
         chosen = first_marks(order, scores, limit, kinds, cell.seed)
         good = np.array([i for i in chosen if truth[i] < 0], dtype=np.int64)
         defects = np.array([i for i in chosen if truth[i] >= 0], dtype=np.int64)
         after = relearned(scorer, kept, good, defects, cell.seed)
-        details |= judged(task, after.scorer, after.normal_scores, test, order)
+        details |= judged(task, after.scorer, limit_after(after, good, defects), test, order)
     rounded = {name: float(f"{value:.4g}") for name, value in details.items()}
     counts = (len(task.train), len(task.pool), len(task.test))
     return Line(cell, details["auc before"], 0.0, {}, __version__, *counts, details=rounded)
@@ -88,13 +88,22 @@ def described(scorer: CalibratedSum, kept: Kept, pool: Features) -> npt.NDArray[
     gaussian, bank = scorer.parts[0], scorer.parts[1].bank
     assert isinstance(gaussian, ImageGaussian) and isinstance(bank, torch.Tensor)
     found: npt.NDArray[np.float32] = descriptors(
-        kept.patches[0], bank, gaussian.density.whitening(pool.pooled)
+        kept.far[0].patches, bank, gaussian.density.whitening(pool.pooled)
     ).numpy()
     return found
 
 
 def limit_of(normal_scores: torch.Tensor) -> float:
     return threshold_for(normal_scores.numpy(), RATE, -np.inf)
+
+
+def limit_after(after: Relearned, good: Index, defects: Index) -> float:
+    """The threshold that `stssad refit` would set."""
+    if len(defects) < FEWEST_DEFECTS:
+        return limit_of(after.normal_scores)
+    pool = after.pool_scores.numpy()
+    normal = after.normal_scores.numpy()
+    return reviewed_threshold(normal, pool[good], pool[defects], RATE, -np.inf)
 
 
 def first_marks(
@@ -108,12 +117,20 @@ def first_marks(
 
 
 def judged(
-    task: Task, scorer: CalibratedSum, normal_scores: torch.Tensor, test: Features, name: str
+    task: Task, scorer: CalibratedSum, limit: float, test: Features, name: str
 ) -> dict[str, float]:
-    """On unseen images: AUROC, and what is found and wrongly flagged at the rate wanted."""
+    """On unseen images: AUROC; the share of defects above all but one in a hundred normal ones; and
+    what is found and wrongly flagged at the threshold."""
     scores = torch.cat([scorer(some).scores for some in test.chunks(16)]).numpy()
-    flagged, found = task.shares_above(limit_of(normal_scores), scores)
-    return {f"auc {name}": task.auc(scores), f"found {name}": found, f"flagged {name}": flagged}
+    flagged, found = task.shares_above(limit, scores)
+    normal = np.sort(scores[task.test_labels == 0])[::-1]
+    _, recall = task.shares_above(float(normal[int(RATE * len(normal))]), scores)
+    return {
+        f"auc {name}": task.auc(scores),
+        f"recall {name}": recall,
+        f"found {name}": found,
+        f"flagged {name}": flagged,
+    }
 
 
 def true_kinds(images: Category, rows: torch.Tensor) -> npt.NDArray[np.int64]:

@@ -36,8 +36,7 @@ def review(
     if marks is not None:
         given = read_marks(marks)
         places(opened, given)
-        for each in given.values():
-            kept.add(each.image, each.mark, each.who)
+        kept.take(given.values())
     found = kept.all()
     if out is not None:
         with replacing(out, "surrogateescape") as file:

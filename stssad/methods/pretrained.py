@@ -209,6 +209,7 @@ class Scored:
     plain: Tensor | None
     untuned: nn.Module  # the scorer then
     lesson: Lesson | None
+    crossed: list[PartScores]  # what each part says of normal images, as if unseen
 
 
 def score_with(
@@ -254,17 +255,17 @@ def taught(
     assert isinstance(scorer, CalibratedSum)
     of_normal = scorer.calibrate(crossed)
     if pool is None:
-        return Scored(model, of_normal, None, of_normal.scores, None, scorer, None)
+        return Scored(model, of_normal, None, of_normal.scores, None, scorer, None, crossed)
     untuned = copy.deepcopy(scorer)
     plain, plain_normal = model.score_features(pool), of_normal.scores
     limit = threshold_for(plain_normal.numpy(), OUTLIER_RATE, scorer.floor)
     outliers = pool[(plain.scores > limit).nonzero()[:, 0]]
     crossed, lesson = scorer.learn(outliers, normal, fold, crossed)
     if lesson is None or lesson.weight == 0:
-        return Scored(model, of_normal, plain, plain_normal, plain.scores, untuned, lesson)
+        return Scored(model, of_normal, plain, plain_normal, plain.scores, untuned, lesson, crossed)
     of_normal = scorer.calibrate(crossed)
     of_pool = model.score_features(pool)
-    return Scored(model, of_normal, of_pool, plain_normal, plain.scores, untuned, lesson)
+    return Scored(model, of_normal, of_pool, plain_normal, plain.scores, untuned, lesson, crossed)
 
 
 def transient(
@@ -279,13 +280,15 @@ def transient(
     gaussian, *banks = scorer.parts
     if not isinstance(gaussian, ImageGaussian) or not all(isinstance(b, MemoryBank) for b in banks):
         return found  # parts of one's own
-    kept = kept_of(scorer, normal, scored.of_normal.parts, pool)
+    kept = kept_of(scorer, normal, scored.crossed, pool)
     if not banks:
         return replace(found, kept=kept)
     whitened = gaussian.density.whitening(pool.pooled).cpu()
     bank = banks[0].bank
     assert isinstance(bank, Tensor)
-    return replace(found, kept=kept, descriptors=descriptors(kept.patches[0], bank.cpu(), whitened))
+    return replace(
+        found, kept=kept, descriptors=descriptors(kept.far[0].patches, bank.cpu(), whitened)
+    )
 
 
 def map_scale(of_normal: Scores, of_pool: Scores | None) -> MapScale | None:

@@ -1,8 +1,9 @@
-"""A fit that learns from marks: what a reviewer called good joins the normal images, and what was
-called defective joins the pool's outliers, from which the score learns its direction.
+"""A fit that learns from marks: what a reviewer called good joins the normal images; what was
+called defective joins the pool's outliers, from which the score learns its direction, and is an
+example that other images may resemble.
 
-Nothing is encoded again: a fit keeps embeddings, and of each pool image the patches that are
-furthest from normal ones. Of an image that is good after all, these are what a memory bank lacks.
+Nothing is encoded again: a fit keeps embeddings, and of each image the patches that are furthest
+from normal ones. Of an image that is good after all, these are what a memory bank lacks.
 """
 
 import copy
@@ -16,6 +17,7 @@ from torch import Tensor
 from ..encoders.patches import as_rows
 from ..features import Features, NormalFeatures
 from ..scoring.calibration import CalibratedSum
+from ..scoring.examples import Examples
 from ..scoring.gaussian import ImageGaussian
 from ..scoring.lesson import Lesson
 from ..scoring.memory_bank import MemoryBank, nearest_distances
@@ -26,7 +28,7 @@ from ..threads import each
 from .anomaly_model import AnomalyModel
 from .problem import Fitted
 
-N_KEPT = 16  # patches of each pool image
+N_KEPT = 16  # patches of each image
 CHUNK = 16  # images at a time
 OUTLIER_RATE = 0.01  # of normal images that would count among the pool's outliers
 FEWEST_DEFECTS = 5  # marked ones, from which on they teach
@@ -35,70 +37,94 @@ Index = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Kept:
-    """What a refit needs of a fit; `patches` and `distances` for each memory bank of the score."""
+    """What a refit needs of a fit; `far` and `normal_far` for each memory bank of the score."""
 
     normal: Tensor  # embeddings (n, d)
     relit: Tensor  # of normal images in other light (k, d), and which each is a copy of (k,)
     source: Tensor
-    normal_banks: Tensor  # (banks, n): what each bank says of normal images, as if unseen
+    normal_far: list["Far"]  # of normal images, from banks that haven't seen them
     pool: Tensor  # embeddings (m, d)
-    patches: list[Tensor]  # (m, N_KEPT, c), without the directions of light
-    distances: list[Tensor]  # (m, N_KEPT), the largest first
+    far: list["Far"]
 
     def tensors(self) -> dict[str, Tensor]:
-        plain = ("normal", "relit", "source", "normal_banks", "pool")
-        found = {name: getattr(self, name) for name in plain}
-        for k, (patches, distances) in enumerate(zip(self.patches, self.distances, strict=True)):
-            found |= {f"patches_{k}": patches.half(), f"distances_{k}": distances}
+        found = {name: getattr(self, name) for name in ("normal", "relit", "source", "pool")}
+        for k, (far, normal_far) in enumerate(zip(self.far, self.normal_far, strict=True)):
+            found |= far.tensors(f"{k}") | normal_far.tensors(f"normal_{k}")
         return found
 
     @staticmethod
     def of(tensors: dict[str, Tensor]) -> "Kept":
-        n_banks = len(tensors["normal_banks"])
+        n_banks = sum(name.startswith("patches_normal_") for name in tensors)
+        plain = {name: tensors[name] for name in ("normal", "relit", "source", "pool")}
         return Kept(
-            normal=tensors["normal"],
-            relit=tensors["relit"],
-            source=tensors["source"],
-            normal_banks=tensors["normal_banks"],
-            pool=tensors["pool"],
-            patches=[tensors[f"patches_{k}"].float() for k in range(n_banks)],
-            distances=[tensors[f"distances_{k}"] for k in range(n_banks)],
+            **plain,
+            normal_far=[Far.of(tensors, f"normal_{k}") for k in range(n_banks)],
+            far=[Far.of(tensors, f"{k}") for k in range(n_banks)],
         )
 
 
-def kept_of(scorer: CalibratedSum, normal: NormalFeatures, crossed: list[Tensor],
+@dataclass(frozen=True)
+class Far:
+    """Of each image, the patches that are furthest from a memory bank, and how far they are."""
+
+    patches: Tensor  # (m, N_KEPT, c), without the directions of light
+    distances: Tensor  # (m, N_KEPT), the largest first
+
+    def tensors(self, name: str) -> dict[str, Tensor]:
+        return {f"patches_{name}": self.patches.half(), f"distances_{name}": self.distances}
+
+    @staticmethod
+    def of(tensors: dict[str, Tensor], name: str) -> "Far":
+        return Far(tensors[f"patches_{name}"].float(), tensors[f"distances_{name}"])
+
+    def of_some(self, index: Tensor) -> "Far":
+        return Far(self.patches[index], self.distances[index])
+
+    def scores(self, added: Tensor, n_highest: int) -> Tensor:
+        """(m,): what a bank says that also holds other patches (k, c)."""
+        distances = self.distances
+        if len(added):
+            new = nearest_distances(self.patches.flatten(0, 1), added)
+            distances = torch.minimum(distances, new.reshape_as(distances))
+        top = distances.topk(min(n_highest, distances.shape[1])).values
+        return top.mean(dim=1).double()
+
+
+def kept_of(scorer: CalibratedSum, normal: NormalFeatures, crossed: list[PartScores],
             pool: Features) -> Kept:  # fmt: skip
-    """Right after a fit; `crossed` has what each part says of normal images."""
-    banks = [part for part in scorer.parts if isinstance(part, MemoryBank)]
-    of_normal = [s.cpu() for s, part in zip(crossed, scorer.parts, strict=True)
-                 if isinstance(part, MemoryBank)]  # fmt: skip
-    found = [furthest(bank, pool) for bank in banks]
+    """Right after a fit; `crossed` has what each part says of normal images, as if unseen."""
+    banks = [
+        (part, of_normal.maps)
+        for part, of_normal in zip(scorer.parts, crossed, strict=True)
+        if isinstance(part, MemoryBank)
+    ]
     return Kept(
         normal=normal.pooled.cpu(),
         relit=normal.relit.pooled.cpu(),
         source=normal.source,
-        normal_banks=torch.stack(of_normal) if of_normal else torch.empty(0, len(normal)),
+        normal_far=[furthest(bank, normal.features, maps) for bank, maps in banks],
         pool=pool.pooled.cpu(),
-        patches=[patches for patches, _ in found],
-        distances=[distances for _, distances in found],
+        far=[furthest(bank, pool) for bank, _ in banks],
     )
 
 
-def furthest(bank: MemoryBank, pool: Features) -> tuple[Tensor, Tensor]:
-    """Of each image, the patches that are furthest from the bank, and how far they are."""
+def furthest(bank: MemoryBank, features: Features, maps: Tensor | None = None) -> Far:
+    """`maps`: distances (n, h, w), where others than this bank's own are meant."""
 
-    def work(some: Features) -> tuple[Tensor, Tensor]:
+    def work(rows: Tensor) -> Far:
+        some = features[rows]
         chosen = some.small if bank.of_small else some
         assert chosen is not None and chosen.patches is not None
-        distances = bank.distances(chosen).flatten(1).cpu()
+        distances = bank.distances(chosen) if maps is None else maps[rows]
+        distances = distances.flatten(1).cpu()
         top = distances.topk(min(N_KEPT, distances.shape[1]))
-        rows = without(as_rows(chosen.patches.to(bank.bank.device)), bank.nuisance).cpu()
-        rows = rows.reshape(*distances.shape, -1)
-        index = top.indices[:, :, None].expand(-1, -1, rows.shape[2])
-        return rows.gather(1, index), top.values
+        patches = without(as_rows(chosen.patches.to(bank.bank.device)), bank.nuisance).cpu()
+        patches = patches.reshape(*distances.shape, -1)
+        index = top.indices[:, :, None].expand(-1, -1, patches.shape[2])
+        return Far(patches.gather(1, index), top.values)
 
-    found = list(each(pool.chunks(CHUNK), work))
-    return torch.cat([p for p, _ in found]), torch.cat([d for _, d in found])
+    found = list(each(torch.split(torch.arange(len(features)), CHUNK), work))
+    return Far(torch.cat([x.patches for x in found]), torch.cat([x.distances for x in found]))
 
 
 @dataclass(frozen=True)
@@ -138,7 +164,8 @@ def relearned(
     """The parts again, with the good ones among the normal images; then the lesson.
 
     Scale and threshold stay those of the normal images that were there before: the good ones were
-    looked at because their scores are high, and would raise both.
+    looked at because their scores are high, and would raise both. Every marked image is scored as
+    if it hadn't been marked.
     """
     scorer = copy.deepcopy(scorer).cpu()
     own = torch.from_numpy(good)
@@ -150,23 +177,40 @@ def relearned(
     fold = random_folds(len(normal), seed)
     crossed = [gaussian.fit(normal, fold, seed)]
     of_pool = []
-    for k, bank in enumerate(banks):
+    for bank, far, normal_far in zip(banks, kept.far, kept.normal_far, strict=True):
         assert isinstance(bank, MemoryBank)
-        unseen = unseen_scores(bank, kept, k, own)
-        crossed.append(PartScores(torch.cat([kept.normal_banks[k], unseen])))
-        of_pool.append(rescored(bank, kept, k, own).index_put((own,), unseen))
-        added = kept.patches[k][own].flatten(0, 1)
+        added = far.patches[own].flatten(0, 1)
+        unseen = unseen_scores(bank, far, own)
+        of_normal = normal_far.scores(added, bank.n_highest)
+        crossed.append(PartScores(torch.cat([of_normal, unseen])))
+        of_pool.append(far.scores(added, bank.n_highest).index_put((own,), unseen))
         bank.bank = torch.cat([bank.bank, added.to(bank.bank.dtype)])
     n_before = len(kept.normal)
     plain_normal = scorer.calibrate(first(n_before, crossed)).scores
     plain = scorer.combined([gaussian(Features(kept.pool)).scores, *of_pool])
     limit = threshold_for(plain_normal.numpy(), OUTLIER_RATE, scorer.floor)
     taught = teachers(plain.numpy() > limit, good, defects)
+    if len(defects) >= FEWEST_DEFECTS:
+        gaussian.density.examples = Examples(
+            kept.pool[torch.from_numpy(defects)], kept.pool[own] if len(own) else None
+        )
     crossed, lesson = scorer.learn(Features(kept.pool)[taught], normal, fold, crossed)
     normal_scores = scorer.calibrate(first(n_before, crossed)).scores
-    of_image = gaussian(Features(kept.pool)).scores
-    of_image[own] = crossed[0].scores[n_before:]  # as if unseen, like the others
+    of_image = gaussian.density.distance(kept.pool, numbers(len(kept.pool), defects, good))
+    if len(own):  # by densities that haven't seen them, either
+        goods = np.arange(n_before, len(normal))
+        own_numbers = numbers(len(normal), defects[:0], goods, len(defects))
+        of_image[own] = gaussian.crossed(normal, fold, own_numbers).scores[n_before:]
+        gaussian.forget()
     return Relearned(scorer, normal_scores, scorer.combined([of_image, *of_pool]), lesson)
+
+
+def numbers(n: int, defects: Index, good: Index, begin: int = 0) -> Tensor:
+    """(n,): which example each of n images is, defects counted first (`Examples.gain`)."""
+    found = np.full(n, -1, dtype=np.int64)
+    marked = np.concatenate([defects, good])
+    found[marked] = begin + np.arange(len(marked))
+    return torch.from_numpy(found)
 
 
 def first(n: int, found: list[PartScores]) -> list[PartScores]:
@@ -183,28 +227,10 @@ def teachers(outlying: npt.NDArray[np.bool_], good: Index, defects: Index) -> Te
     return torch.from_numpy(np.flatnonzero(chosen))
 
 
-def rescored(bank: MemoryBank, kept: Kept, k: int, good: Tensor) -> Tensor:
-    """Scores of the pool by a bank that also holds the patches of the good ones."""
-    distances = kept.distances[k]
-    if len(good):
-        added = kept.patches[k][good].flatten(0, 1)
-        rows = kept.patches[k].flatten(0, 1)
-        distances = torch.minimum(distances, nearest_distances(rows, added).reshape_as(distances))
-    return top_mean(distances, bank.n_highest)
-
-
-def unseen_scores(bank: MemoryBank, kept: Kept, k: int, good: Tensor) -> Tensor:
+def unseen_scores(bank: MemoryBank, far: Far, good: Tensor) -> Tensor:
     """Of the good ones, each by a bank that holds all of them but itself."""
-    found = []
-    for i in good:
-        others = kept.patches[k][good[good != i]].flatten(0, 1)
-        distances = kept.distances[k][i]
-        if len(others):
-            distances = torch.minimum(distances, nearest_distances(kept.patches[k][i], others))
-        found.append(top_mean(distances[None], bank.n_highest))
+    found = [
+        far.of_some(i[None]).scores(far.patches[good[good != i]].flatten(0, 1), bank.n_highest)
+        for i in good
+    ]
     return torch.cat(found) if found else torch.empty(0, dtype=torch.float64)
-
-
-def top_mean(distances: Tensor, n_highest: int) -> Tensor:
-    top = distances.topk(min(n_highest, distances.shape[1])).values
-    return top.mean(dim=1).double()

@@ -69,6 +69,16 @@ class Marks:
             assert added.lastrowid is not None
             return added.lastrowid
 
+    def take(self, marks: Iterable[Mark]) -> None:
+        """Marks that were made elsewhere, with who made them and when, all at once."""
+        rows = [(encoded(m.image), m.mark, encoded(m.who), m.at or now()) for m in marks]
+        with self._connection() as connection:
+            connection.execute("BEGIN")
+            connection.executemany(
+                "INSERT INTO marks (image, mark, who, at) VALUES (?, ?, ?, ?)", rows
+            )
+            connection.execute("COMMIT")
+
     def undo(self, who: str = "") -> str | None:
         """Take back the last mark that this person made and that still counts; whose it was."""
         with self._connection() as connection:

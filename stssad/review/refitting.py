@@ -10,21 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..methods.refit import Kept, refit
+from ..methods.refit import FEWEST_DEFECTS, Kept, refit
 from ..model import STSSAD
 from ..predictions import predictions, write_predictions
 from ..report.kind_names import FILE as KINDS
 from ..report.page import write_report
 from ..run import Run
-from ..scoring.threshold import ScoreArray
+from ..scoring.threshold import ScoreArray, reviewed_threshold
 from ..storage import intact, read_tensors, replacing, write_json, write_tensors
-from .marks import Mark, write_marks
+from .marks import Mark, Marks, write_marks
 from .order import wilson
 
 KEPT = "refit.safetensors"
 ADVICE = "fit the run again"
-RATES = (0.002, 0.05)  # false alarm rates between which marks may move the threshold
-FEWEST_DEFECTS = 5  # from which on they may
 COPIED = ("history.csv", "report.safetensors", KINDS, KEPT)
 Index = npt.NDArray[np.int64]
 
@@ -81,11 +79,12 @@ class Comparison:
 
     n_good: int
     n_defects: int
+    rate: float  # of false alarms, as it was asked for before anybody marked anything
     before: Agreement
     after: Agreement
 
     def content(self) -> dict[str, Any]:
-        counts = {"n_good": self.n_good, "n_defects": self.n_defects}
+        counts = {"n_good": self.n_good, "n_defects": self.n_defects, "rate": self.rate}
         return {**counts, "before": self.before.content(), "after": self.after.content()}
 
 
@@ -131,28 +130,22 @@ def refitted(run: Run, marks: Mapping[str, Mark]) -> tuple[STSSAD, Comparison]:
     with intact(path, ADVICE):
         kept = Kept.of(read_tensors(path, ADVICE))
     before = agreement(model.decision_scores_, model.threshold_, good, defects)
-    rate = model.false_alarms_
+    rate = asked_rate(run, model)
     model._take(model.choices_, refit(model.fitted_, kept, good, defects, model.seed), rate)
     if len(defects) >= FEWEST_DEFECTS:
-        model.set_threshold(best_rate(model, good, defects))
+        scores = model.decision_scores_
+        floor: float = model.model_.scorer.floor  # type: ignore[assignment]
+        marked = (scores[good], scores[defects])
+        model.set_threshold(score=reviewed_threshold(model.normal_scores_, *marked, rate, floor))
     after = agreement(model.decision_scores_, model.threshold_, good, defects)
-    return model, Comparison(len(good), len(defects), before, after)
+    return model, Comparison(len(good), len(defects), rate, before, after)
 
 
-def best_rate(model: STSSAD, good: Index, defects: Index) -> float:
-    """The false alarm rate whose threshold errs least on what was reviewed; the one there is, where
-    others are no better."""
-    before, scores = model.false_alarms_, model.decision_scores_
-
-    def errors(rate: float) -> int:
-        threshold = model.set_threshold(rate).threshold_
-        found = agreement(scores, threshold, good, defects)
-        return found.false + found.missed
-
-    low, high = (np.log(rate) for rate in RATES)
-    rates = [before, *np.exp(np.linspace(low, high, 30)).tolist()]
-    best: float = min(rates, key=lambda rate: (errors(rate), abs(np.log(rate / before))))
-    return best
+def asked_rate(run: Run, model: STSSAD) -> float:
+    """The false alarm rate before any refit: one refit after another doesn't move it further."""
+    before = run.metadata.get("refit")
+    rate = before.get("rate") if isinstance(before, dict) else None
+    return rate if isinstance(rate, float) and 0 < rate < 1 else model.false_alarms_
 
 
 def save_threshold(run: Run, score: float) -> int:
@@ -194,6 +187,7 @@ def refit_run(run: Run, marks: Mapping[str, Mark], out: Path, command: str) -> C
             write_predictions(predictions(model, paths, model.decision_scores_), file, "csv")
         with replacing(folder / "marks.csv", "surrogateescape") as file:
             write_marks(marks.values(), file)
+        Marks(folder).take(marks.values())  # so that a next review goes on from here
         model.save(folder)
         write_report(Run.open(folder))
         if out.is_dir():

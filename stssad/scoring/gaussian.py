@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from ..features import Features, NormalFeatures
+from .examples import Examples
 from .lesson import DIRECTIONS, Lesson, lesson_of
 from .part import PartScores, random_folds
 from .whitening import N_NUISANCE, Whitening
@@ -20,7 +21,7 @@ class GaussianDensity(nn.Module):
 
     With a `shift` (d,) that anomalies are known to make, squares along it are up-weighted
     (docs/beyond-the-paper.md): ½|w|² + ½ weight·max(0, u·w)², w whitened, u the whitened shift's
-    direction.
+    direction. What resembles a defect that somebody has marked gains (`Examples`).
     """
 
     def __init__(
@@ -28,6 +29,7 @@ class GaussianDensity(nn.Module):
     ) -> None:
         super().__init__()
         self.whitening = Whitening(n_nuisance)
+        self.examples = Examples()
         self.shift: Tensor | None
         self.weight: Tensor
         self.register_buffer("shift", None if shift is None else shift.double())
@@ -50,17 +52,24 @@ class GaussianDensity(nn.Module):
         """Scores (n,) in float64 of embeddings (n, d)."""
         return self.distance(Z) + self.least
 
-    def distance(self, Z: Tensor) -> Tensor:
-        """The score above the least one: ½|w|² and what is added along the shift."""
+    def distance(self, Z: Tensor, own: Tensor | None = None) -> Tensor:
+        """The score above the least one: ½|w|², what is added along the shift, and the gain of what
+        resembles marked defects; `own` says which of those each image is (`Examples.gain`)."""
         if self.whitening.mean is None:
             raise ValueError("this GaussianDensity has not been fitted; call fit(Z) first")
         w = self.whitening(Z.detach())
         distance: Tensor = w.square().sum(dim=1) / 2
-        if self.shift is None:
-            return distance
-        u = self.whitening.shift(self.shift)
-        along: Tensor = (w @ u) / torch.linalg.vector_norm(u).clamp_min(1e-300)
-        return distance + self.weight * along.clamp_min(0).square() / 2
+        if self.shift is not None:
+            u = self.whitening.shift(self.shift)
+            along: Tensor = (w @ u) / torch.linalg.vector_norm(u).clamp_min(1e-300)
+            distance = distance + self.weight * along.clamp_min(0).square() / 2
+        return distance * self.examples.gain(w, self.whitening, own)
+
+    def seen_by(self, whitening: Whitening) -> "GaussianDensity":
+        """What was learned, over another whitening: one that hasn't seen some images."""
+        found = GaussianDensity(self.shift, float(self.weight)).to(self.weight.device)
+        found.whitening, found.examples = whitening, self.examples
+        return found
 
 
 class ImageGaussian(nn.Module):
@@ -84,7 +93,7 @@ class ImageGaussian(nn.Module):
         """Squares along the direction that the pool's outliers share count for more from now on."""
         shift, lesson = lesson_of(outliers.pooled, self.density.whitening, self.directions)
         taught = GaussianDensity(shift, lesson.weight).to(self.density.weight.device)
-        taught.whitening = self.density.whitening
+        taught.whitening, taught.examples = self.density.whitening, self.density.examples
         self.density = taught
         return lesson
 
@@ -105,16 +114,18 @@ class ImageGaussian(nn.Module):
             for k in range(int(fold.max()) + 1)
         ]  # fmt: skip
 
-    def crossed(self, normal: NormalFeatures, fold: Tensor) -> PartScores:
+    def crossed(
+        self, normal: NormalFeatures, fold: Tensor, own: Tensor | None = None
+    ) -> PartScores:
         """Scores of the normal images that were fitted to, each from a density that hasn't seen its
-        fold."""
+        fold; `own`: which marked example each is (`Examples.gain`)."""
         distances = torch.empty(len(normal), dtype=torch.float64)
-        shift, weight = self.density.shift, float(self.density.weight)
         self._by_fold = self._by_fold or self._whitenings(normal, fold)
         for k, whitening in enumerate(self._by_fold):
-            of_others = GaussianDensity(shift, weight).to(self.density.weight.device)
-            of_others.whitening = whitening
-            distances[fold == k] = of_others.distance(normal.pooled[fold == k]).cpu()
+            of_others = self.density.seen_by(whitening)
+            some = fold == k
+            of_fold = of_others.distance(normal.pooled[some], None if own is None else own[some])
+            distances[some] = of_fold.cpu()
         return PartScores(distances)
 
     def forward(self, features: Features) -> PartScores:
