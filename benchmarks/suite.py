@@ -20,9 +20,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from browsing import BROWSING
 from cases import Case, make_case, naive, ours, with_higher, with_torchopt
 from joblib import Parallel, delayed
 from measure import Ratio, peak_memory, ratio_of, seconds, time_ratio
+from nodes import NODES
 from PIL import Image
 from serving import SERVING
 
@@ -215,6 +217,8 @@ MEASURES: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {
     "import_seconds": (lambda: command_seconds(sys.executable, "-c", "import stssad"), ""),
     "score_throughput_ratio": (score_throughput_ratio, ">= 0.9"),
     **SERVING,
+    **BROWSING,
+    **NODES,
     "memory_growth_8x": (memory_growth_8x, "<= 1.15"),
     "time_growth_8x": (time_growth_8x, "<= 8.5"),
     "parallel_starts_speedup": (parallel_starts_speedup, ">= 1.2"),

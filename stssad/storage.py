@@ -9,12 +9,11 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TextIO
 
-import torch
-from torch import Tensor
-
-from .layout import canonical
+if TYPE_CHECKING:  # slow to import, and the studio's first page needs none of it
+    import torch
+    from torch import Tensor
 
 
 class DamagedError(ValueError):
@@ -157,10 +156,12 @@ def json_digest(content: Mapping[str, Any]) -> str:
 
 
 def write_tensors(
-    path: Path, tensors: Mapping[str, Tensor], metadata: Mapping[str, Any] | None = None
+    path: Path, tensors: Mapping[str, "Tensor"], metadata: Mapping[str, Any] | None = None
 ) -> None:
     """`metadata` is kept with them as JSON."""
     from safetensors.torch import save
+
+    from .layout import canonical
 
     # A copy of each: safetensors refuses tensors that share memory, as a best state may.
     plain = {name: canonical(t.cpu()) for name, t in tensors.items()}
@@ -173,7 +174,9 @@ def write_tensors(
         os.fsync(file.fileno())
 
 
-def tensors_digest(tensors: Mapping[str, Tensor], words: str) -> str:
+def tensors_digest(tensors: Mapping[str, "Tensor"], words: str) -> str:
+    import torch
+
     digest = hashlib.sha256(words.encode())
     for name in sorted(tensors):
         tensor = tensors[name]
@@ -182,15 +185,17 @@ def tensors_digest(tensors: Mapping[str, Tensor], words: str) -> str:
     return digest.hexdigest()
 
 
-def read_tensors(path: Path, advice: str = "write it again") -> dict[str, Tensor]:
+def read_tensors(path: Path, advice: str = "write it again") -> dict[str, "Tensor"]:
     return read_tensors_and_metadata(path, advice)[0]
 
 
 def read_tensors_and_metadata(
     path: Path, advice: str = "write it again"
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
+) -> tuple[dict[str, "Tensor"], dict[str, Any]]:
     """The tensors of a file, and the JSON that was written with them; all as it was written."""
     from safetensors import safe_open
+
+    from .layout import canonical
 
     with intact(path, advice):
         with safe_open(path, "pt") as file:
@@ -201,15 +206,15 @@ def read_tensors_and_metadata(
         return tensors, json.loads(kept["metadata"])
 
 
-def on_device(tensors: Mapping[str, Tensor], device: str | torch.device) -> dict[str, Tensor]:
+def on_device(tensors: Mapping[str, "Tensor"], device: "str | torch.device") -> dict[str, "Tensor"]:
     return {name: tensor.to(device) for name, tensor in tensors.items()}
 
 
-def with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def with_prefix(prefix: str, tensors: Mapping[str, "Tensor"]) -> dict[str, "Tensor"]:
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
-def without_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def without_prefix(prefix: str, tensors: Mapping[str, "Tensor"]) -> dict[str, "Tensor"]:
     """The tensors whose names begin with the prefix, without it."""
     start = f"{prefix}."
     return {

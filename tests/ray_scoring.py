@@ -9,6 +9,8 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +21,26 @@ from stssad.scale.parts import Totals
 from stssad.scale.scoring import Request, score_on_ray
 
 
+@contextmanager
+def on_cpu(k: int) -> Iterator[None]:
+    """What is started here has one CPU and no other, as a node of one CPU has."""
+    usual = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {sorted(usual)[k % len(usual)]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, usual)
+
+
 def main() -> None:
     what, run, source, out, n_nodes, part_size = sys.argv[1:]
-    cluster: Any = Cluster(
-        initialize_head=True,
-        head_node_args={"num_cpus": 1, "include_dashboard": False, "node_ip_address": "127.0.0.1"},
-    )
-    others = [
-        cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1") for _ in range(int(n_nodes) - 1)
-    ]
+    head = {"num_cpus": 1, "include_dashboard": False, "node_ip_address": "127.0.0.1"}
+    with on_cpu(0):
+        cluster: Any = Cluster(initialize_head=True, head_node_args=head)
+    others = []
+    for k in range(1, int(n_nodes)):
+        with on_cpu(k):
+            others.append(cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1"))
     cluster.wait_for_nodes()
     request = Request(Path(run), source, Path(out), part_size=int(part_size))
     done, killed, began = [], False, time.monotonic()

@@ -1,6 +1,7 @@
 """The ONNX file: the same numbers as the model that it was made of."""
 
 import json
+import os
 import subprocess
 import sys
 import venv
@@ -18,12 +19,14 @@ from torch import Tensor
 from stssad import STSSAD, EfficientNetLite0, Patch, PretrainedSettings, Settings
 from stssad.encoders.compiled import CompiledEncoder
 from stssad.encoders.encoding import features_of
+from stssad.scoring.anomaly_map import upsampled
 from stssad.testbeds.synthetic import texture_crops
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnx")
 pytest.importorskip("onnx", reason="onnx")
 pytest.importorskip("skimage", reason="textures need the extra `demo`")
 
+DATA = os.environ.get("STSSAD_DATA")
 EXAMPLE = Path(__file__).parent.parent / "examples" / "onnx_inference.py"
 FEW = PretrainedSettings(max_iterations=2, val_augmented_samples=4, smoothing=2)
 TINY_PAPER = Settings.quick(image_size=32, width=4, warm_start_epochs=2, max_iterations=2)
@@ -174,6 +177,38 @@ def test_features_in_onnx_runtime_are_torchs() -> None:
     for one, other in ((ours, theirs), (ours.small, theirs.small)):
         torch.testing.assert_close(one.pooled, other.pooled, atol=1e-4, rtol=1e-4)
         torch.testing.assert_close(one.patches, other.patches, atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(DATA is None, reason="STSSAD_DATA names no folder of real images")
+def test_500_real_images_get_the_models_scores_labels_and_maps(tmp_path: Path) -> None:
+    """The default at its full size, from its own category and from others."""
+    from stssad.exported import export_onnx
+    from stssad.images import find_images, read_images
+    from stssad.settings import Reading
+
+    root = Path(str(DATA)) / "mvtec"
+    folders = ("tile/train/good", "tile/test", "bottle/train/good", "hazelnut/train/good")
+    if not all((root / each).is_dir() for each in folders):
+        pytest.skip("no MVTec AD tile, bottle and hazelnut in STSSAD_DATA")
+    train, test, *others = (find_images(root / each) for each in folders)
+    new = [*test, *others[0], *others[1]][:500]
+    assert len(new) == 500
+    settings = replace(FEW, max_iterations=1, smoothing=1)
+    model = STSSAD(augmentation=Patch(sizes=(0.02,)), settings=settings).fit(train[:100], test[::2])
+    path = tmp_path / "model.onnx"
+    export_onnx(model, path, {"run": "a test"})
+    assert path.stat().st_size < 40e6
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    for k in range(0, 500, 50):
+        images, _ = read_images(new[k : k + 50], Reading(model.image_size_))
+        found = session.run(None, {"pixels": images.permute(0, 2, 3, 1).contiguous().numpy()})
+        wanted = model.score_images(images)  # in torch
+        np.testing.assert_allclose(found[0], wanted.scores, atol=1e-3)
+        np.testing.assert_array_equal(found[1], wanted.scores.numpy() > model.threshold_)
+        assert model.map_scale_ is not None and wanted.maps is not None
+        maps = upsampled(model.map_scale_(wanted.maps), model.image_size_)
+        np.testing.assert_allclose(found[3], maps, atol=1e-3)
 
 
 def test_openvino_reads_the_file_too(tmp_path: Path) -> None:

@@ -390,8 +390,12 @@ def test_the_whole_story_in_a_browser(studio: Studio, place: Path, browser: Any)
     tab.goto(f"http://{studio.host}/?token={studio.token}")
     assert "token" not in tab.url
     tab.fill("[name=name]", "story")
-    tab.fill("[name=normal]", str(place / "images/good"))
-    tab.fill("[name=unlabeled]", str(place / "images/pool"))
+    for each, name in (("normal", "good"), ("unlabeled", "pool")):  # by the folder picker
+        tab.click(f"[data-browse={each}]")
+        tab.click(f"#folders >> text={name}")
+        tab.wait_for_selector(f"#browsed:has-text('/images/{name}')")
+        tab.click("#use")
+        assert tab.input_value(f"[name={each}]") == str(place / "images" / name)
     tab.click("text=Fit")
     tab.wait_for_selector("#bar")
     tab.reload()  # in the middle of a fit
@@ -401,6 +405,11 @@ def test_the_whole_story_in_a_browser(studio: Studio, place: Path, browser: Any)
     tab.keyboard.press("ArrowRight")
     tab.click("#save")
     tab.wait_for_selector("#save:disabled")
+    tab.locator(".kind input").first.fill("dark square")
+    tab.keyboard.press("Tab")
+    tab.reload()
+    tab.wait_for_selector(".card")
+    assert tab.locator(".kind input").first.input_value() == "dark square"
     tab.click("[data-tab=review]")
     for _ in range(12):
         tab.wait_for_selector("#shown img")
@@ -451,3 +460,48 @@ def test_two_browsers_review_at_once(studio: Studio, browser: Any) -> None:
             tab.keyboard.press("u")
             tab.wait_for_timeout(200)
     assert len(Marks(studio.root / "bolt").all()) == 16
+
+
+def violations(tab: Any) -> list[str]:
+    """What axe-core finds against WCAG 2.1 AA on the page as it is, contrast included."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="in the extra dev")
+    options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]}
+    found = axe.Axe().run(tab, options=options).response["violations"]
+    return [
+        f"{each['id']}: {node['html'][:120]} {node['failureSummary'][:300]}"
+        for each in found
+        for node in each["nodes"][:2]
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_pages_are_accessible(studio: Studio, browser: Any, theme: str) -> None:
+    for i in range(6):
+        studio.post("/run/bolt/marks", {"i": i, "mark": "defect"})
+    # bypass_csp: what is tried is the page, by a script that its policy would refuse.
+    context = browser.new_context(color_scheme=theme, bypass_csp=True)
+    tab = context.new_page()
+    tab.goto(f"http://{studio.host}/?token={studio.token}")
+    assert violations(tab) == []
+    tab.click("[data-browse=normal]")
+    tab.wait_for_selector("#folders button")
+    assert violations(tab) == []
+    tab.goto(f"http://{studio.host}/run/bolt")
+    tab.wait_for_selector(".card")
+    assert violations(tab) == []
+    tab.locator(".card").first.click()
+    tab.wait_for_selector("dialog[open] img")
+    assert violations(tab) == []
+    tab.keyboard.press("Escape")
+    tab.click("[data-tab=review]")
+    tab.wait_for_selector("#shown img")
+    tab.click("#refit")
+    tab.wait_for_selector("#accept", timeout=60_000)
+    assert violations(tab) == []
+    for name in ("try", "export"):
+        tab.click(f"[data-tab={name}]")
+        assert violations(tab) == []
+    tab.goto((studio.root / "bolt/report.html").as_uri())
+    tab.evaluate("document.getElementById('decided').open = true")
+    assert violations(tab) == []

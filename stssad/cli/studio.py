@@ -55,7 +55,6 @@ def command(
         make_console().print(f"studio of {folder}: {address}\n(Ctrl-C stops it; fits go on)")
         if browser:
             threading.Timer(0.5, webbrowser.open, [address]).start()
-        threading.Thread(target=warm, daemon=True).start()
         settings = uvicorn.Config(
             app, log_level="warning", limit_concurrency=64, timeout_keep_alive=5, lifespan="off",
             server_header=False,
@@ -74,9 +73,3 @@ def bound(port: int) -> socket.socket:
         found.close()
         raise OSError(f"port {port} can't be had ({error.strerror}); give another --port") from None
     return found
-
-
-def warm() -> None:
-    """What a run's page needs, while the first page is looked at."""
-    from .. import model  # noqa: F401
-    from ..report import page  # noqa: F401

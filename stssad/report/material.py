@@ -23,7 +23,7 @@ from ..settings import Reading
 from ..storage import intact, read_tensors_and_metadata, require, write_tensors
 
 SIDE, SMALL_SIDE, MANY = 176, 112, 600  # pixels of pool images, of fewer where there are many
-N_EXAMPLES, N_MAPPED = 6, 150
+N_EXAMPLES, N_MAPPED = 6, 80
 KINDS = ("training", "augmented", "pool")
 CPU = torch.device("cpu")
 

@@ -135,12 +135,13 @@ def in_parts(
     context.enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     n_cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
+    n_actors = min(n_cpus, len(rows))  # all from the beginning: each takes seconds to get ready
     absolute = Request(**{**vars(request), "out": request.out.absolute()})
     scored = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
         PartScorer,
         fn_constructor_args=(files, absolute),
         num_cpus=1,
-        compute=ray.data.ActorPoolStrategy(min_size=1, max_size=min(n_cpus, len(rows))),
+        compute=ray.data.ActorPoolStrategy(min_size=n_actors, max_size=n_actors),
     )
     for row in scored.iter_rows():
         yield int(row["n"])

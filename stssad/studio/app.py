@@ -80,7 +80,10 @@ def add_pages(app: FastAPI, shelf: Shelf) -> None:
 
     @app.get("/")
     def index() -> Response:
-        return page("index.html", runs=shelf.entries(), images=[str(x) for x in shelf.images])
+        facts = {"runs": shelf.entries(), "images": [str(x) for x in shelf.images]}
+        answer = page("index.html", **facts)
+        answer.background = BackgroundTask(warm)
+        return answer
 
     @app.get("/run/{name}")
     def run(name: str) -> Response:
@@ -93,6 +96,12 @@ def add_pages(app: FastAPI, shelf: Shelf) -> None:
             raise NotHereError(f"no such file: {name!r}")
         path, kind = FILES[name]
         return Response(path.read_bytes(), media_type=kind)
+
+
+def warm() -> None:
+    """What a run's page needs, while the first page is looked at."""
+    from .. import model  # noqa: F401
+    from ..report import page  # noqa: F401
 
 
 def add_runs(app: FastAPI, shelf: Shelf) -> None:

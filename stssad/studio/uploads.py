@@ -71,7 +71,7 @@ def result(model: STSSAD, path: Path, name: str) -> dict[str, Any]:
     image = tried(path, model.reading_)
     if isinstance(image, UnreadableError):
         return {"name": name, "error": f"cannot read {name!r}: {image.why}"}
-    pixels = torch.from_numpy(image).permute(2, 0, 1)[None].contiguous()
+    pixels = torch.tensor(image).permute(2, 0, 1)[None].contiguous()  # a copy of one's own
     found = model.model_(pixels)
     score = float(found.scores[0])
     told: dict[str, Any] = {
