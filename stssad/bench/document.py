@@ -11,6 +11,7 @@ from ..settings import Settings
 from ..testbeds.presets import preset_settings
 from ..testbeds.synthetic import ASPECTS, SIZES
 from .cell import Cell, Line
+from .methods import METHODS
 from .tables import (
     ABLATIONS,
     OURS,
@@ -294,9 +295,10 @@ def variants(lines: Sequence[Line]) -> str:
         cells += [f"{each:.0f}" for each in seconds]
         rows.append(f"| {bed} | {words} | {n_tasks} x {n_seeds} | " + " | ".join(cells) + " |")
     return (
-        f"## What settings bring\n\n{OURS} with one thing changed (`--change`, or an augmentation "
-        "of `benchmarks/variants.py`), against the same tasks and seeds at the preset; on SVHN the "
-        "development tasks. Transductive; seconds of one core, the median.\n\n" + "\n".join(rows)
+        f"## What settings bring\n\n{OURS} with one thing changed (`--change`, or a form of "
+        "`benchmarks/variants.py` or `variant_encoders.py`), against the same tasks and seeds at "
+        "the preset; on SVHN the development tasks. Transductive; seconds of one core, the "
+        "median.\n\n" + "\n".join(rows)
     )
 
 
@@ -308,7 +310,7 @@ def variant_words(cell: Cell) -> str:
     """What a cell of ST-SSAD does differently; empty for the preset's, and other methods'."""
     if cell.method == OURS:
         return ", ".join(f"`{name}={value}`" for name, value in cell.changes.items())
-    if cell.method.startswith(f"{OURS}[") and not cell.changes:
+    if cell.method not in METHODS and not cell.changes:  # of `benchmarks/`
         return f"`{cell.method.removeprefix(f'{OURS}[').removesuffix(']')}`"
     return ""
 
