@@ -9,6 +9,7 @@ SECONDS or more memory than MEMORY, give a number that isn't finite, or change a
 import argparse
 import hashlib
 import json
+import math
 import os
 import resource
 import signal
@@ -30,6 +31,8 @@ from stssad.bench.cell import Cell, Line, Store
 from stssad.cli.fit import chosen_settings
 from stssad.images import UnreadableError, tried
 from stssad.predictions import Prediction, listed_paths, write_predictions
+from stssad.report.kind_names import kind_names
+from stssad.review.marks import MARKS, read_marks
 from stssad.run import Run
 from stssad.settings import Reading
 from stssad.storage import (
@@ -161,12 +164,62 @@ def model_case(corpus: Corpus, rng: Generator, place: Path) -> str:
         content.pop("sha256")
         content = changed(content, rng)
         write_json(place / "model.json", {**content, "sha256": json_digest(content)})
+    return scored_case(place)
+
+
+def forged(tensor: torch.Tensor, rng: Generator) -> torch.Tensor:
+    """Of another shape or type, or with numbers that aren't finite."""
+    kind = int(rng.integers(0, 6))
+    if kind == 0 and tensor.ndim:
+        return tensor[: int(rng.integers(0, len(tensor) + 1))]
+    if kind == 1:
+        return tensor.reshape(-1)[:1].expand(3, 2).clone() if tensor.numel() else torch.zeros(3, 2)
+    if kind == 2 and tensor.is_floating_point():
+        return torch.full_like(tensor, (math.nan, math.inf, 1e30, 0.0)[int(rng.integers(0, 4))])
+    if kind == 3:
+        return tensor.to(torch.int32 if tensor.is_floating_point() else torch.float32)
+    if kind == 4:
+        return tensor[None]
+    return -tensor if tensor.is_floating_point() else tensor - 1
+
+
+def tensor_case(corpus: Corpus, rng: Generator, place: Path) -> str:
+    """A model whose tensors somebody has changed who knows about the checksum."""
+    source = corpus.folder / ("model" if rng.random() < 0.3 else "pretrained")
+    (place / "model.json").write_bytes((source / "model.json").read_bytes())
+    tensors, metadata = read_tensors_and_metadata(source / "model.safetensors")
+    others = [name for name in tensors if not name.startswith("encoder.") or rng.random() < 0.02]
+    name = others[int(rng.integers(0, len(others)))]
+    if rng.random() < 0.15:
+        del tensors[name]
+    else:
+        tensors[name] = forged(tensors[name], rng)
+    write_tensors(place / "model.safetensors", tensors, metadata)
+    return scored_case(place)
+
+
+def scored_case(place: Path) -> str:
     model = STSSAD.load(place)
     size = model.image_size_
     scores = model.decision_function(torch.rand(2, 3, size, size))
     assert np.isfinite(scores).all() and np.isfinite(model.threshold_), "a score isn't finite"
     Run(place).summary()
     return "model"
+
+
+def review_case(corpus: Corpus, rng: Generator, place: Path) -> str:
+    """Marks and names of kinds."""
+    names = {str(k): f"kind {k}" for k in range(3)}
+    text = json.dumps(changed(names, rng) if rng.random() < 0.5 else names).encode()
+    (place / "kinds.json").write_bytes(mutated(text, rng) if rng.random() < 0.5 else text)
+    rows = "image_path,mark,who,at\n" + "".join(f"a{k}.png,good,ann,\n" for k in range(5))
+    (place / "marks.csv").write_bytes(mutated(rows.encode(), rng))
+    try:
+        assert all(len(name) <= 60 for name in kind_names(place).values())
+    except SENTENCES:
+        pass
+    assert all(mark.mark in MARKS for mark in read_marks(place / "marks.csv").values())
+    return "review"
 
 
 def checkpoint_case(corpus: Corpus, rng: Generator, place: Path) -> str:
@@ -237,7 +290,7 @@ def name_case(corpus: Corpus, rng: Generator, place: Path) -> str:
 
 CASES: list[Callable[[Corpus, Generator, Path], str]] = [
     image_case, image_case, image_case, model_case, checkpoint_case, settings_case, line_case,
-    name_case,
+    name_case, tensor_case, review_case,
 ]  # fmt: skip
 
 

@@ -19,12 +19,13 @@ from stssad.exported import export_onnx
 from stssad.methods.refit import N_KEPT, Far, unseen_scores
 from stssad.review.marks import Marks, read_marks, write_marks
 from stssad.review.order import N_DOUBTFUL, proposed, wilson
-from stssad.review.refitting import refit_run, refitted, save_threshold
+from stssad.review.refitting import KEPT, refit_run, refitted, save_threshold
 from stssad.scoring.examples import WEIGHT, Examples
 from stssad.scoring.gaussian import GaussianDensity
 from stssad.scoring.kinds import kinds_of
 from stssad.scoring.memory_bank import MemoryBank, highest, nearest_distances
 from stssad.scoring.threshold import reviewed_threshold, threshold_for
+from stssad.storage import read_tensors, write_tensors
 from stssad.testbeds.synthetic import texture_crops
 
 N_DARK, N_POOL = 9, 36
@@ -200,6 +201,27 @@ def test_marks_go_on_with_a_refitted_run(folder: Path, tmp_path: Path, own: Path
     assert again.rate == done.rate == pytest.approx(0.01)  # not moved a second time
     third = Run.open(tmp_path / "third").summary()
     assert third.threshold == pytest.approx(second.summary().threshold, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        {"pool": torch.zeros(3, 5)}, {"normal": torch.zeros(50)}, {"source": torch.full((50,), 99)},
+        {"distances_0": torch.zeros(36, 0)}, {"patches_1": torch.zeros(36, 4, 3)},
+        {"relit": torch.full((2, 944), float("nan"))}, {"patches_normal_1": None},
+        {"pool": None}, {"distances_normal_0": torch.zeros(50, 16, 2)},
+    ],
+)  # fmt: skip
+def test_forged_files_of_a_refit_are_one_sentence(
+    own: Path, folder: Path, tmp_path: Path, forged: dict[str, torch.Tensor | None]
+) -> None:
+    """With a checksum that is right."""
+    tensors = read_tensors(own / KEPT) | {k: v for k, v in forged.items() if v is not None}
+    kept = {name: tensor for name, tensor in tensors.items() if forged.get(name, 0) is not None}
+    write_tensors(own / KEPT, kept)
+    path = marks_file(folder, tmp_path / "m.csv", {0: "defect", 20: "good"})
+    with pytest.raises(ValueError, match="is damaged"):
+        refitted(Run.open(own), read_marks(path))
 
 
 def test_what_resembles_a_marked_defect_gains() -> None:

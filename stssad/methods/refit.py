@@ -24,6 +24,7 @@ from ..scoring.memory_bank import MemoryBank, nearest_distances
 from ..scoring.nuisance import without
 from ..scoring.part import PartScores, random_folds
 from ..scoring.threshold import threshold_for
+from ..storage import require
 from ..threads import each
 from .anomaly_model import AnomalyModel
 from .problem import Fitted
@@ -61,6 +62,31 @@ class Kept:
             normal_far=[Far.of(tensors, f"normal_{k}") for k in range(n_banks)],
             far=[Far.of(tensors, f"{k}") for k in range(n_banks)],
         )
+
+
+def check_kept(kept: Kept, scorer: CalibratedSum, n_normal: int, n_pool: int) -> None:
+    """Of a file that anybody may have written: what belongs together fits together."""
+    gaussian, *banks = scorer.parts
+    assert isinstance(gaussian, ImageGaussian) and gaussian.density.whitening.mean is not None
+    d, n_relit = len(gaussian.density.whitening.mean), len(kept.relit)
+    wanted = {"normal": (n_normal, d), "relit": (n_relit, d), "pool": (n_pool, d)}
+    for name, shape in wanted.items():
+        found = getattr(kept, name)
+        require(found.shape == shape and bool(torch.isfinite(found).all()), f"wrong {name}")
+    source = kept.source
+    sound = source.shape == (n_relit,) and source.dtype == torch.int64
+    require(sound and bool(((source >= 0) & (source < n_normal)).all()), "wrong source")
+    require(len(kept.far) == len(kept.normal_far) == len(banks), "wrong number of banks")
+    for bank, far, normal_far in zip(banks, kept.far, kept.normal_far, strict=True):
+        assert isinstance(bank, MemoryBank)
+        for each_far, n in ((far, n_pool), (normal_far, n_normal)):
+            n_kept = each_far.distances.shape[1] if each_far.distances.ndim == 2 else 0
+            sizes = (n, n_kept, bank.bank.shape[1])
+            fits = n_kept > 0 and each_far.patches.shape == sizes and len(each_far.distances) == n
+            finite = (
+                torch.isfinite(each_far.patches).all() & torch.isfinite(each_far.distances).all()
+            )
+            require(fits and bool(finite), "wrong patches")
 
 
 @dataclass(frozen=True)

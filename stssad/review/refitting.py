@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..methods.refit import FEWEST_DEFECTS, Kept, refit
+from ..methods.refit import FEWEST_DEFECTS, Kept, check_kept, refit
 from ..model import STSSAD
 from ..predictions import predictions, write_predictions
 from ..report.kind_names import FILE as KINDS
 from ..report.page import write_report
 from ..run import Run
+from ..scoring.calibration import CalibratedSum
 from ..scoring.threshold import ScoreArray, reviewed_threshold
 from ..storage import intact, read_tensors, replacing, write_json, write_tensors
 from .marks import Mark, Marks, write_marks
@@ -127,8 +128,12 @@ def refitted(run: Run, marks: Mapping[str, Mark]) -> tuple[STSSAD, Comparison]:
             f"no {KEPT} in {str(run.folder)!r}: a refit works for runs of the pretrained method, "
             "fitted by this version"
         )
+    scorer = model.model_.scorer
     with intact(path, ADVICE):
         kept = Kept.of(read_tensors(path, ADVICE))
+        if isinstance(scorer, CalibratedSum):
+            n_normal, n_pool = len(model.normal_scores_), len(model.decision_scores_)
+            check_kept(kept, scorer, n_normal, n_pool)
     before = agreement(model.decision_scores_, model.threshold_, good, defects)
     rate = asked_rate(run, model)
     model._take(model.choices_, refit(model.fitted_, kept, good, defects, model.seed), rate)

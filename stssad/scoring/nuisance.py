@@ -30,4 +30,6 @@ def without(rows: Tensor, directions: Tensor) -> Tensor:
     """Rows (n, d) less their part along orthonormal directions (k, d)."""
     if len(directions) == 0:
         return rows
+    if directions.ndim != 2:
+        raise ValueError(f"directions must be (k, d), got {tuple(directions.shape)}")
     return rows - (rows @ directions.T) @ directions
