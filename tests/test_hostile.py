@@ -383,7 +383,7 @@ def begin(folder: Path, *words: str) -> "subprocess.Popen[str]":
 def test_sigterm_stops_as_ctrl_c_does_with_143(tmp_path: Path) -> None:
     process = begin(make_folders(tmp_path / "one"))
     process.send_signal(signal.SIGTERM)
-    _, error = process.communicate(timeout=60)
+    _, error = process.communicate(timeout=300)
     assert process.returncode == 143
     assert "stopped;" in error and "--resume" in error and "Traceback" not in error
 
@@ -403,7 +403,7 @@ def test_sigterm_ends_the_workers_too(tmp_path: Path) -> None:
     children = descendants(process.pid)
     assert len(children) >= 2
     process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60)
+    process.communicate(timeout=300)
     assert process.returncode == 143
     deadline = time.monotonic() + 30
     while alive := [pid for pid in children if is_running(pid)]:
@@ -437,7 +437,7 @@ def test_a_run_whose_folder_is_removed_is_one_sentence(tmp_path: Path) -> None:
     folder = make_folders(tmp_path / "one")
     process = begin(folder)
     shutil.rmtree(folder / "run")
-    _, error = process.communicate(timeout=100)
+    _, error = process.communicate(timeout=300)
     assert process.returncode == 2 and "Traceback" not in error, error
     assert len(error.strip().splitlines()) == 1, error
 

@@ -161,7 +161,7 @@ def test_two_thousand_images_make_a_small_and_quick_page(tmp_path: Path, browser
     material.save(tmp_path)
     run = Run.open(tmp_path)
     summary = replace(run.summary(), pool_scores=rng.normal(size=n))
-    told = gallery_data(summary, material, lambda i: in_page(material, i))
+    told = gallery_data(summary, material, lambda i: in_page(material, i), {})
     assert len(as_script(told)) < 25e6
     tab = browser.new_page()
     tab.goto(run.report.as_uri())

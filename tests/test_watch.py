@@ -127,7 +127,7 @@ def test_a_command_is_called_for_each_anomaly_and_no_shell_reads_names(
         while time.monotonic() < end and len(flagged) > len(notes_in(tmp_path)):
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        assert process.wait(20) == 0
+        assert process.wait(100) == 0
     assert sorted(notes_in(tmp_path)) == sorted(row["image_path"] for row in flagged)
     assert len(flagged) >= 1 and not Path("owned").exists()
 

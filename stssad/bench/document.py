@@ -298,7 +298,8 @@ def variants(lines: Sequence[Line]) -> str:
         f"## What settings bring\n\n{OURS} with one thing changed (`--change`, or a form of "
         "`benchmarks/variants.py` or `variant_encoders.py`), against the same tasks and seeds at "
         "the preset; on SVHN the development tasks. Transductive; seconds of one core, the "
-        "median.\n\n" + "\n".join(rows)
+        "median (variants ran beside other work, some at two or three times their own time).\n\n"
+        + "\n".join(rows)
     )
 
 
