@@ -2,7 +2,6 @@
 
 import shutil
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -11,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from serving import COMMAND, a_run, save, studio
+from serving import a_run, fit_shortly, save, studio
 
 N_POOL, SIDE = 2000, 64
 MOVES = 20
@@ -31,10 +30,7 @@ def large() -> tempfile.TemporaryDirectory[str]:
     folder = Path(made.name)
     save(folder / "good", 100, 0, SIDE)
     save(folder / "pool", N_POOL, 1, SIDE)
-    words = ["fit", "--normal", folder / "good", "--unlabeled", folder / "pool", "--out",
-             folder / "runs/run", "--max-iterations", 1, "--augmentation", "patch",
-             "--quiet"]  # fmt: skip
-    subprocess.run([COMMAND, *map(str, words)], check=True)
+    fit_shortly(folder)
     return made
 
 

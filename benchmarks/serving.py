@@ -53,11 +53,16 @@ def built() -> tempfile.TemporaryDirectory[str]:
     save(folder / "good", 100, 0)
     save(folder / "pool", 40, 1)
     save(folder / "new", N_FILES, 2)
+    fit_shortly(folder)
+    return made
+
+
+def fit_shortly(folder: Path) -> None:
+    """A run of the default method that tunes next to nothing."""
     words = ["fit", "--normal", folder / "good", "--unlabeled", folder / "pool", "--out",
              folder / "runs/run", "--max-iterations", 1, "--augmentation", "patch",
              "--quiet"]  # fmt: skip
     subprocess.run([COMMAND, *map(str, words)], check=True)
-    return made
 
 
 @contextmanager

@@ -1,13 +1,9 @@
 """The studio's addresses. What a request asks for is looked up, checked and handed on."""
 
-import shutil
 import tempfile
-import threading
-import time
 from collections.abc import Callable
-from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from fastapi import Body, FastAPI, Query, Request
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
@@ -16,12 +12,10 @@ from starlette.concurrency import run_in_threadpool
 
 from ..report.kind_names import LONGEST_NAME
 from ..storage import json_text
-from . import jobs
+from .fits import add_fits, add_folders
 from .guard import Guard
-from .shelf import NotHereError, Shelf, large_image, model_of, opened
-
-if TYPE_CHECKING:
-    from ..review.marks import Marks
+from .reviews import Leases, add_lists, add_refits, add_reviews
+from .shelf import NotHereError, Shelf, check_number, large_image, model_of, opened
 
 HERE, REPORT = Path(__file__).parent / "pages", Path(__file__).parent.parent / "report"
 FILES = {
@@ -30,27 +24,6 @@ FILES = {
     "studio.js": (HERE / "studio.js", "text/javascript"),
     "studio.css": (HERE / "studio.css", "text/css"),
 }
-LEASE = 90  # seconds that an image is shown to one reviewer alone
-AT_ONCE = 24  # images that a reviewer gets
-
-
-class Leases:
-    """Which reviewer has which images before their eyes: two don't get the same."""
-
-    def __init__(self) -> None:
-        self._lock, self._held = threading.Lock(), dict[tuple[str, int], tuple[str, float]]()
-
-    def take(self, run: str, order: list[int], who: str) -> list[int]:
-        now, found = time.monotonic(), []
-        with self._lock:
-            for i in order:
-                holder, until = self._held.get((run, i), ("", 0.0))
-                if holder in ("", who) or until < now:
-                    self._held[run, i] = (who, now + LEASE)
-                    found.append(i)
-                if len(found) == AT_ONCE:
-                    break
-        return found
 
 
 def create_app(shelf: Shelf, token: str, hosts: set[str]) -> Guard:
@@ -215,189 +188,3 @@ def dropped(folder: Path, path: Path, name: str) -> list[dict[str, Any]]:
 def taken_away(path: Path, name: str) -> Response:
     remove = BackgroundTask(lambda: path.unlink(missing_ok=True))
     return FileResponse(path, filename=name, background=remove)
-
-
-def check_number(i: int, n: int) -> None:
-    if not 0 <= i < n:
-        raise NotHereError(f"there is no image {i}")
-
-
-def marks_of(folder: Path) -> "Marks":
-    return _marks(folder, (folder / "marks.sqlite").exists())
-
-
-@lru_cache(maxsize=32)
-def _marks(folder: Path, _: bool) -> "Marks":
-    """Prepared once: a mark is then one insertion."""
-    from ..review.marks import Marks
-
-    return Marks(folder)
-
-
-def add_reviews(app: FastAPI, shelf: Shelf, leases: Leases) -> None:
-    @app.get("/run/{name}/next")
-    def following(name: str, who: Annotated[str, Query(max_length=80)] = "") -> Any:
-        from ..review.order import proposed
-
-        folder = shelf.existing(name)
-        found, marks = opened(folder), marks_of(folder).all()
-        s = found.summary
-        marked = [i for i, path in enumerate(found.paths) if path in marks]
-        order = proposed(s.pool_scores, s.threshold, found.material.kinds.tolist(), marked)
-        counts = {word: sum(m.mark == word for m in marks.values()) for word in WORDS}
-        return {"next": leases.take(name, order, who), "left": len(order), **counts}
-
-    @app.get("/run/{name}/marks")
-    def marks(name: str) -> Any:
-        folder = shelf.existing(name)
-        by_path = marks_of(folder).all()
-        paths = opened(folder).paths
-        return {i: by_path[path].mark for i, path in enumerate(paths) if path in by_path}
-
-    @app.post("/run/{name}/marks")
-    def add(
-        name: str, i: Annotated[int, Body()], mark: Annotated[str, Body(max_length=10)],
-        who: Annotated[str, Body(max_length=80)] = "",
-    ) -> Any:  # fmt: skip
-        folder = shelf.existing(name)
-        paths = opened(folder).paths
-        check_number(i, len(paths))
-        return {"id": marks_of(folder).add(paths[i], mark, who)}
-
-    @app.post("/run/{name}/undo")
-    def undo(name: str, who: Annotated[str, Body(embed=True, max_length=80)] = "") -> Any:
-        folder = shelf.existing(name)
-        image = marks_of(folder).undo(who)
-        paths = opened(folder).paths
-        return {"i": paths.index(image) if image in paths else None}
-
-
-def add_lists(app: FastAPI, shelf: Shelf) -> None:
-    @app.get("/run/{name}/marks.csv")
-    def marks_csv(name: str) -> Response:
-        import io
-
-        from ..review.marks import write_marks
-
-        file = io.StringIO()
-        write_marks(marks_of(shelf.existing(name)).all().values(), file)
-        return csv_answer(file.getvalue(), f"{name}-marks.csv")
-
-    @app.get("/run/{name}/list.csv")
-    def spreadsheet(name: str) -> Response:
-        from . import exports
-
-        folder = shelf.existing(name)
-        words = {path: m.mark for path, m in marks_of(folder).all().items()}
-        return csv_answer(exports.spreadsheet(opened(folder), words), f"{name}.csv")
-
-
-def add_refits(app: FastAPI, shelf: Shelf) -> None:
-    @app.post("/run/{name}/refit")
-    def refit(name: str) -> Any:
-        from ..review.refitting import refit_run
-        from ..run import Run
-
-        folder = shelf.existing(name)
-        proposal = shelf.root / f".{name}.proposal"
-        shutil.rmtree(proposal, ignore_errors=True)
-        done = refit_run(Run.open(folder), marks_of(folder).all(), proposal, "stssad studio")
-        before, after = opened(folder), opened(proposal)
-        flagged = [set(x.summary.flagged.nonzero()[0].tolist()) for x in (before, after)]
-        changed = {
-            "added": sorted(flagged[1] - flagged[0]),
-            "gone": sorted(flagged[0] - flagged[1]),
-        }
-        return JSONResponse(finite({**done.content(), **changed}))
-
-    @app.post("/run/{name}/accept")
-    def accept(name: str) -> Any:
-        """Take over the refit that was looked at, as a new run."""
-        shelf.existing(name)
-        proposal = shelf.root / f".{name}.proposal"
-        if not (proposal / "model.json").is_file():
-            raise ValueError("there is no refit to take over; refit first")
-        number = 2
-        while (shelf.root / f"{name}-{number}").exists():
-            number += 1
-        new = shelf.folder(f"{name}-{number}")
-        proposal.rename(new)
-        return {"name": new.name}
-
-
-WORDS = ("good", "defect", "unsure")
-
-
-def finite(value: Any) -> Any:
-    """JSON has no NaN: what isn't known is null."""
-    if isinstance(value, dict):
-        return {name: finite(each) for name, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(each) for each in value]
-    return None if isinstance(value, float) and value != value else value
-
-
-def csv_answer(text: str, name: str) -> Response:
-    content = text.encode("utf-8", "surrogateescape")
-    headers = {"content-disposition": f'attachment; filename="{name}"'}
-    return Response(content, media_type="text/csv; charset=utf-8", headers=headers)
-
-
-def add_folders(app: FastAPI, shelf: Shelf) -> None:
-    @app.get("/folders")
-    def folders(path: Annotated[str, Query(max_length=4096)] = "") -> Any:
-        """What is in a folder of the user's, to choose from; without a path, where to begin."""
-        return shelf.listing(path) if path else shelf.beginnings()
-
-
-def add_fits(app: FastAPI, shelf: Shelf) -> None:
-    one = threading.Lock()
-
-    @app.get("/runs")
-    def runs() -> Any:
-        return [
-            {"name": entry.name, "state": entry.state, "images": entry.facts.get("n_unlabeled"),
-             "progress": None if entry.state in ("finished", "damaged")
-             else jobs.progress_of(shelf.folder(entry.name))}
-            for entry in shelf.entries()
-        ]  # fmt: skip
-
-    def begin(folder: Path, normal: str, unlabeled: str, resume: bool) -> None:
-        with one:
-            busy = [entry.name for entry in shelf.entries() if entry.state == "running"]
-            if busy:
-                raise ValueError(
-                    f"{busy[0]!r} is being fitted; one fit at a time: wait, or stop it"
-                )
-            jobs.start(folder, shelf.allowed(normal), shelf.allowed(unlabeled), resume)
-
-    @app.post("/fit")
-    def fit(
-        name: Annotated[str, Body(max_length=80)], normal: Annotated[str, Body(max_length=4096)],
-        unlabeled: Annotated[str, Body(max_length=4096)],
-    ) -> Any:  # fmt: skip
-        folder = shelf.folder(name)
-        if folder.exists():
-            raise ValueError(f"there is something called {name!r} already; give another name")
-        for each in (normal, unlabeled):
-            if not shelf.allowed(each).is_dir():
-                raise ValueError(f"there is no folder {each!r}; check the path")
-        begin(folder, normal, unlabeled, resume=False)
-        return {"name": name}
-
-    @app.post("/run/{name}/resume")
-    def resume(name: str) -> Any:
-        folder = shelf.existing(name)
-        if (folder / "model.json").is_file():
-            raise ValueError(f"{name!r} is finished")
-        from ..storage import read_json
-
-        asked = read_json(folder / "environment.json", "fit it again").get("request", {})
-        begin(folder, str(asked.get("normal", "")), str(asked.get("unlabeled", "")), resume=True)
-        return {"name": name}
-
-    @app.post("/run/{name}/stop")
-    def stop(name: str) -> Any:
-        if not jobs.stop(shelf.existing(name)):
-            raise ValueError(f"{name!r} isn't being fitted")
-        return {"name": name}

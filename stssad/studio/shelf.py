@@ -176,6 +176,11 @@ def _model(folder: Path, _: tuple[int, int]) -> "STSSAD":
     return Run.open(folder).model()
 
 
+def check_number(i: int, n: int) -> None:
+    if not 0 <= i < n:
+        raise NotHereError(f"there is no image {i}")
+
+
 def large_image(path: Path, reading: Any) -> bytes:
     """The file as a JPEG of at most that size, decoded as all images are."""
     from PIL import Image
