@@ -35,6 +35,8 @@ def watching(*words: object) -> Iterator["subprocess.Popen[str]"]:
     process = subprocess.Popen(
         [COMMAND, "watch", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         text=True, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+        # What a shell starts in the background ignores Ctrl-C, and so would its children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )  # fmt: skip
     assert process.stdout is not None
     try:
