@@ -9,6 +9,9 @@ STAMP := $(VENV)/.installed
 # As if on another CPU: one set of instructions less at a time.
 OTHER_CPUS := ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2
 
+# A file's tests in one process: what they share is made once.
+SPREAD := -n 2 --dist loadfile
+
 setup: $(STAMP)
 
 $(STAMP): pyproject.toml constraints.txt
@@ -24,15 +27,15 @@ demo-paper: $(STAMP)
 	$(BIN)/stssad demo --paper
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m "not slow"
+	$(BIN)/python -m pytest $(SPREAD) -m "not slow"
 
 test-slow: $(STAMP)
-	$(BIN)/python -m pytest -n 2 -m slow
+	$(BIN)/python -m pytest $(SPREAD) -m slow
 
 test-cpus: $(STAMP)
 	@for cpu in $(OTHER_CPUS); do \
 	  echo "as if on another CPU: $$cpu"; \
-	  env $$cpu $(BIN)/python -m pytest -n 2 -q -m "bit_identical and not slow" || exit 1; \
+	  env $$cpu $(BIN)/python -m pytest $(SPREAD) -q -m "bit_identical and not slow" || exit 1; \
 	done
 
 fuzz: $(STAMP)

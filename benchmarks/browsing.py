@@ -49,8 +49,12 @@ def opened(folder: Path) -> Iterator[Any]:
 
 
 def spread(took: list[float], setting: str) -> dict[str, Any]:
-    return {"value": statistics.median(took), "low": min(took), "high": max(took),
-            "setting": setting}  # fmt: skip
+    return {
+        "value": statistics.median(took),
+        "low": min(took),
+        "high": max(took),
+        "setting": setting,
+    }
 
 
 def first_page_seconds() -> dict[str, Any]:

@@ -47,9 +47,13 @@ def make_case(
     n_pool: int, size: int, width: int, n_train: int = 256, n_augmented: int = 256, chunk: int = 64
 ) -> Case:
     settings = Settings(
-        image_size=size, width=width, theta_step_size=ALPHA, val_train_samples=n_train,
-        val_augmented_samples=n_augmented, chunk_size=chunk,
-    )  # fmt: skip
+        image_size=size,
+        width=width,
+        theta_step_size=ALPHA,
+        val_train_samples=n_train,
+        val_augmented_samples=n_augmented,
+        chunk_size=chunk,
+    )
     generator = torch.Generator().manual_seed(0)
     train, pool = (
         torch.randint(0, 256, (n, 3, size, size), dtype=torch.uint8, generator=generator)

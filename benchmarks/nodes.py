@@ -25,13 +25,16 @@ def images_a_second(folder: Path, source: Path, n_nodes: int, out: Path) -> floa
     alone = ["unshare", "-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
     command = [*alone, sys.executable, str(SCRIPT), *map(str, words)]
     done = subprocess.run(
-        command, capture_output=True, text=True, check=True,
+        command,
+        capture_output=True,
+        text=True,
+        check=True,
         env={**os.environ, "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"},
-    )  # fmt: skip
+    )
     line = next(x for x in done.stdout.splitlines() if x.startswith('{"found"'))
-    told = [(at, n) for at, n in json.loads(line)["found"]["done"] if n > 0]
-    last, n_last = told[-1]
-    first, n_first = next((at, n) for at, n in told if n >= n_last / 5)
+    counts = [(at, n) for at, n in json.loads(line)["found"]["done"] if n > 0]
+    last, n_last = counts[-1]
+    first, n_first = next((at, n) for at, n in counts if n >= n_last / 5)
     return (n_last - n_first) / (last - first)
 
 
@@ -52,8 +55,16 @@ def nodes_speedup(repeats: int = 3) -> dict[str, Any]:
 
 def fit_of(code: Path, folder: Path, out: Path) -> None:
     """`stssad fit` of the package in a folder, as it comes."""
-    words = ["fit", "--normal", folder / "good", "--unlabeled", folder / "pool", "--out", out,
-             "--quiet"]  # fmt: skip
+    words = [
+        "fit",
+        "--normal",
+        folder / "good",
+        "--unlabeled",
+        folder / "pool",
+        "--out",
+        out,
+        "--quiet",
+    ]
     start = [sys.executable, "-c", "from stssad.cli import main; main()"]
     where = {"cwd": code, "env": {**os.environ, "PYTHONPATH": str(code)}}
     subprocess.run([*start, *map(str, words)], check=True, capture_output=True, **where)
@@ -66,8 +77,9 @@ def fit_vs_older_time(repeats: int = 3) -> dict[str, Any]:
         folder, older = Path(made), Path(made) / "older"
         save(folder / "good", 230, 0)
         save(folder / "pool", 60, 1)
-        archive = subprocess.run(["git", "archive", OLDER], cwd=here, check=True,
-                                 capture_output=True).stdout  # fmt: skip
+        archive = subprocess.run(
+            ["git", "archive", OLDER], cwd=here, check=True, capture_output=True
+        ).stdout
         older.mkdir()
         subprocess.run(["tar", "-x", "-C", str(older)], input=archive, check=True)
         for k in range(repeats):
@@ -78,8 +90,13 @@ def fit_vs_older_time(repeats: int = 3) -> dict[str, Any]:
 
 
 def plain(found: Ratio, setting: str) -> dict[str, Any]:
-    return {"value": found.value, "low": found.low, "high": found.high, "pairs": found.pairs,
-            "setting": setting}  # fmt: skip
+    return {
+        "value": found.value,
+        "low": found.low,
+        "high": found.high,
+        "pairs": found.pairs,
+        "setting": setting,
+    }
 
 
 NODES: dict[str, tuple[Callable[[], dict[str, Any]], str]] = {

@@ -64,8 +64,10 @@ def plan(cost: Cost, n_images: float) -> Plan:
 
 
 def table(cost: Cost) -> str:
-    lines = ["| images | nodes of 32 cores | hours | slowest stage | read | written |",
-             "|---|---|---|---|---|---|"]  # fmt: skip
+    lines = [
+        "| images | nodes of 32 cores | hours | slowest stage | read | written |",
+        "|---|---|---|---|---|---|",
+    ]
     for n, name in ((1e6, "1 million"), (1e8, "100 million"), (1e10, "10 billion")):
         found = plan(cost, n)
         written = n * ROW / 1e9

@@ -1,4 +1,4 @@
-"""The pictures in README: the report and the studio of a run on textures with planted defects.
+"""The screenshots in README: the report and the studio of a run on textures with planted defects.
 
 python benchmarks/screenshots.py [--out docs] [--keep FOLDER]
 
@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 from stssad import Patch, Scratch
-from stssad.testbeds.synthetic import texture_crops
+from stssad.experiments.testbeds.synthetic import texture_crops
 
 COMMAND = str(Path(sys.executable).with_name("stssad"))
 SIZE, N_NORMAL, N_POOL, N_EACH = 128, 160, 90, 9
@@ -47,14 +47,22 @@ def make_images(folder: Path) -> None:
 
 
 def take(folder: Path, out: Path) -> None:
-    words = ["fit", "--normal", folder / "good", "--unlabeled", folder / "pool",
-             "--out", folder / "runs/gravel"]  # fmt: skip
+    words = [
+        "fit",
+        "--normal",
+        folder / "good",
+        "--unlabeled",
+        folder / "pool",
+        "--out",
+        folder / "runs/gravel",
+    ]
     subprocess.run([COMMAND, *map(str, words)], check=True)
     process = subprocess.Popen(
         [COMMAND, "studio", str(folder / "runs"), "--images", str(folder), "--no-browser"],
-        stdout=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE,
+        text=True,
         env={**os.environ, "COLUMNS": "400", "PYTHONUNBUFFERED": "1"},
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     try:
         line = process.stdout.readline()

@@ -16,8 +16,8 @@ import torch
 from PIL import Image
 
 from stssad import STSSAD, Settings
-from stssad.predictions import score_files
-from stssad.testbeds.synthetic import texture_crops
+from stssad.experiments.testbeds.synthetic import texture_crops
+from stssad.runs.predictions import score_files, skip_unreadable
 
 FIRST = 2000  # files after which memory is first measured
 
@@ -59,7 +59,9 @@ def soak(n: int) -> tuple[float, float, int, int]:
         first, scored = 0.0, 0
         try:
             every = (paths[k % len(paths)] for k in range(n))
-            for _ in score_files(model, every, lambda e: unreadable.append(type(e))):
+            for _ in skip_unreadable(
+                score_files(model, every), lambda e: unreadable.append(type(e))
+            ):
                 scored += 1
                 if first == 0.0 and scored + len(unreadable) >= FIRST:
                     first = resident()

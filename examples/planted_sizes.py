@@ -1,8 +1,8 @@
-"""Five planted patch sizes, all tuned from the same initial size: is each size found?
+"""Five planted patch sizes, all tuned from the same initial size: is each size recovered?
 
     python examples/planted_sizes.py [--initial 0.001] [--contamination 0.5] [--seed 0]
 
-As in the paper's Fig. 4c, on texture crops instead of MVTec's carpet. It prints what it gets.
+As in the paper's Fig. 4c, on texture crops instead of MVTec's carpet.
 """
 
 import argparse
@@ -11,13 +11,13 @@ import time
 from joblib import Parallel, delayed
 
 from stssad import STSSAD, CutDiff, Settings
-from stssad.testbeds.synthetic import planted_patch
+from stssad.experiments.testbeds.synthetic import planted_patch
 
 SIZES = (0.01, 0.02, 0.04, 0.08, 0.16)
 
 
 def tuned(size: float, args: argparse.Namespace) -> tuple[dict[str, float], float, float]:
-    """The learned patch, the AUROC on the pool, and the seconds it took."""
+    """The learned patch, the AUROC on the pool, and the time in seconds."""
     began = time.perf_counter()
     task = planted_patch(
         size, texture=args.texture, contamination=args.contamination, seed=args.seed

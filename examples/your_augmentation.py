@@ -2,7 +2,7 @@
 
     python examples/your_augmentation.py
 
-One class that keeps the protocol of stssad.augment.Augmentation; nothing else has to change.
+One class that implements the protocol stssad.augment.Augmentation; nothing else has to change.
 """
 
 import math
@@ -11,13 +11,13 @@ import torch
 from torch import Generator, Tensor
 
 from stssad import STSSAD
-from stssad.testbeds.synthetic import texture_crops
+from stssad.experiments.testbeds.synthetic import texture_crops
 
 
 class BrightLine:
     """Adds a soft bright line across the image, at a random height."""
 
-    names = ("log_thickness",)  # `a` is unconstrained, so a positive number is kept as a logarithm
+    names = ("log_thickness",)  # `a` is unconstrained: a positive number is stored as its logarithm
     noun = "a bright line"
 
     def initial_values(self) -> list[Tensor]:
@@ -52,7 +52,7 @@ def main() -> None:
     print(f"planted thickness {planted}, learned {model.learned_['thickness']:.3f}")
     scores = model.decision_scores_
     above = (scores[:64, None] > scores[None, 64:]).mean()
-    print(f"AUROC {above:.3f}; {model.contamination_.in_words()}")
+    print(f"AUROC {above:.3f}; {model.contamination_.summarise()}")
 
 
 if __name__ == "__main__":

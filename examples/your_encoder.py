@@ -1,9 +1,9 @@
-"""An encoder of your own instead of the one that comes along: here torchvision's ResNet-18.
+"""An encoder of your own instead of the one that is included: here torchvision's ResNet-18.
 
     pip install torchvision          # stssad itself neither needs nor imports it
     python examples/your_encoder.py good/ pool/
 
-Any module from images (n, 3, m, m) in [0, 1] to embeddings (n, d) will do. One with `features`
+Any module from images (n, 3, m, m) in [0, 1] to embeddings (n, d) works. One with `features`
 (maps, fine to coarse), `pooled` (the embedding that belongs to them), `trainable` and `config`, as
 here, also gives anomaly maps. It normalises its own input. With `trainable = False` it keeps its
 weights; with True, method="paper" fine-tunes it.
@@ -46,7 +46,7 @@ class Stages(nn.Module):
         return self.pooled(self.features(images))
 
     def config(self) -> dict[str, Any]:
-        return {}  # stssad can't build yours again: it is passed to STSSAD.load
+        return {}  # stssad can't rebuild it: pass it to STSSAD.load
 
 
 def main() -> None:
@@ -59,7 +59,7 @@ def main() -> None:
     model = STSSAD(encoder=encoder, jobs=2).fit(normal, pool)
     print(model.learned_, model.evidence_)
     model.save("runs/own-encoder")
-    again = STSSAD.load("runs/own-encoder", encoder=encoder)  # yours has to be passed again
+    again = STSSAD.load("runs/own-encoder", encoder=encoder)  # it has to be passed again
     print(again.decision_function(pool)[:5])
 
 

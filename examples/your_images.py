@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 
 from stssad import STSSAD, PretrainedSettings
-from stssad.images import find_images
+from stssad.images.source import find_images
 
 
 def main(good: str, pool: str, new: str) -> None:
-    settings = PretrainedSettings(aspect="pad")  # see docs/guide.md for what to change
+    settings = PretrainedSettings(aspect="pad")  # docs/guide.md says what to change when
     model = STSSAD(settings=settings, seed=0, jobs=2, false_alarms=0.01)
     model.fit(good, pool)
     print("learned:", model.learned_, model.evidence_)
-    print(model.contamination_.in_words())
+    print(model.contamination_.summarise())
     for warning in model.warnings_:
         print("warning:", warning)
 

@@ -1,4 +1,4 @@
-"""stssad finds anomalous images without any labels, and tunes itself to the kind of anomaly.
+"""stssad finds anomalous images without any labels, and learns from the anomalies in a pool.
 
     from stssad import STSSAD
     model = STSSAD().fit(normal_images, unlabeled_images)
@@ -11,7 +11,7 @@ torch.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .registry import AUGMENTATIONS, ENCODERS, PARTS, VAL_LOSSES
+from .registry import AUGMENTATIONS, ENCODERS, VAL_LOSSES
 from .version import __version__
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .augment.scratch import Scratch as Scratch
     from .augment.stain import Stain as Stain
     from .augment.warp import Warp as Warp
-    from .drift import DriftMonitor as DriftMonitor
+    from .deploy.drift import DriftMonitor as DriftMonitor
     from .encoders.efficientnet_lite import EfficientNetLite0 as EfficientNetLite0
     from .encoders.efficientnet_lite import EfficientNetLite1 as EfficientNetLite1
     from .encoders.efficientnet_lite import EfficientNetLite2 as EfficientNetLite2
@@ -35,10 +35,8 @@ if TYPE_CHECKING:
     from .encoders.mlp import MLP as MLP
     from .encoders.resnet import ResNet18 as ResNet18
     from .model import STSSAD as STSSAD
-    from .run import Run as Run
+    from .runs.run import Run as Run
     from .scoring.gaussian import GaussianDensity as GaussianDensity
-    from .scoring.gaussian import ImageGaussian as ImageGaussian
-    from .scoring.memory_bank import MemoryBank as MemoryBank
     from .settings import PretrainedSettings as PretrainedSettings
     from .settings import Settings as Settings
     from .tuning.hypergradient import hypergradient as hypergradient
@@ -50,14 +48,13 @@ if TYPE_CHECKING:
 _HOMES = {
     **AUGMENTATIONS.homes,
     **ENCODERS.homes,
-    **PARTS.homes,
     **VAL_LOSSES.homes,
     "Augmentation": "augment",
-    "DriftMonitor": "drift",
+    "DriftMonitor": "deploy.drift",
     "Encoder": "encoders.encoder",
     "GaussianDensity": "scoring.gaussian",
     "PretrainedSettings": "settings",
-    "Run": "run",
+    "Run": "runs.run",
     "STSSAD": "model",
     "Settings": "settings",
     "cutdiff": "augment.cutdiff",

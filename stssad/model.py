@@ -12,21 +12,23 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
 from .augment import Augmentation
-from .engine import scored
-from .images import Images, as_images, images_for_fit, of_size
-from .methods.advice import about_size, about_unreadable
-from .methods.defaults import resolve
-from .methods.problem import Choices, Fitted, Problem, check_counts
+from .images.reading import Reading
+from .images.source import FitImages, Images, as_images, of_size
+from .methods.defaults import pose_problem
+from .methods.description import describe_estimator
+from .methods.engine import score_images
+from .methods.problem import Choices, Explanation, Fitted, Workings
 from .registry import METHODS
-from .saved_model import Own, SavedModel, read_model, summary_of
+from .runs.saved_model import Own, SavedModel, read_model
 from .scoring.anomaly_map import upsampled
-from .scoring.calibration import Scores
-from .scoring.part import Part
+from .scoring.contamination import Contamination
+from .scoring.evidence import Evidence
+from .scoring.lesson import Lesson
+from .scoring.score import Scores
 from .scoring.threshold import p_values, rate_above, shares_of_two, threshold_for
-from .settings import AnySettings, Reading
-from .tuning.restarts import Event
+from .settings import AnySettings
+from .tuning.progress import Notify
 from .tuning.val_loss import ValLoss
-from .words import told
 
 ScoreArray = npt.NDArray[np.float64]
 LabelArray = npt.NDArray[np.int64]
@@ -38,17 +40,15 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
     Larger scores are more anomalous; labels are 0 and 1 (anomaly), as in PyOD. Images are tensors
     (n, 3, m, m) in [0, 1], uint8 arrays (n, m, m, 3) or (n, m, m), a folder, or a list of paths.
 
-    method: "pretrained" keeps an ImageNet encoder and tunes only the augmentation; "paper" is
-        ST-SSAD (KDD 2025), which trains its detector from scratch.
+    method: "pretrained" keeps an ImageNet encoder; "paper" is ST-SSAD, trained from scratch.
     augmentation: what is tuned, one or several; None: five types, or CutDiff in the paper's method.
     encoder: EfficientNetLite0 if None, or a ResNet18 of `settings.width` in the paper's method.
     settings: PretrainedSettings, or Settings for the paper's method (Settings.quick() if None).
-    seed: random seed.
-    val_loss: what tuning minimises; shift_alignment, or mean_distance_loss in the paper's method.
-    parts: of the score, in the pretrained method; ImageGaussian and MemoryBank if None.
-    jobs: parallel processes. device: "cpu" or "cuda".
+    seed: random seed. jobs: parallel processes. device: "cpu" or "cuda".
+    val_loss: what tuning minimises: shift_alignment, or the paper's mean_distance_loss.
     engine: of a network whose weights stay: "torch", "onnx" (ONNX Runtime), or "auto", the faster.
     false_alarms: the share of normal images that `predict` may flag.
+    explain: whether `fit` also says what kind of anomaly the pool holds; no score depends on it.
 
     What is learned:
 
@@ -59,10 +59,9 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
     learned_: the tuned augmentation in words; candidates_: every restart, with its trajectory,
         losses and score variance; chosen_: the number of the best; augmentation_: its type.
     evidence_: whether the pool bears it out; lesson_: what its outliers taught (pretrained).
-    warnings_: what to know before one trusts it. image_size_: in pixels.
-    model_: one `nn.Module` from images to scores and anomaly maps; map_scale_: the range of those.
+    warnings_, image_size_ in pixels, map_scale_; model_: one `nn.Module` from images to scores.
     train_index_, held_out_index_: which normal images were fitted to, and which held out.
-    choices_: what was left open, filled in. fitted_: all that the method returned.
+    choices_, fitted_, workings_: defaults filled in; what the method returned, and computed.
     """
 
     def __init__(
@@ -73,69 +72,84 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
         settings: AnySettings | None = None,
         seed: int = 0,
         val_loss: ValLoss | None = None,
-        parts: Sequence[Part] | None = None,
         jobs: int = 1,
         device: str = "cpu",
         false_alarms: float = 0.01,
         engine: str = "auto",
+        explain: bool = True,
     ) -> None:
         self.method, self.augmentation, self.encoder = method, augmentation, encoder
-        self.settings, self.seed, self.val_loss, self.parts = settings, seed, val_loss, parts
+        self.settings, self.seed, self.val_loss, self.explain = settings, seed, val_loss, explain
         self.jobs, self.device, self.false_alarms, self.engine = jobs, device, false_alarms, engine
 
     def fit(
         self,
-        train: Images,
+        train: Images | FitImages,
         unlabeled: Images | None = None,
-        progress: Callable[[Event], None] | None = None,
+        progress: Notify | None = None,
         checkpoints: str | Path | None = None,
         warm_starts: str | Path | None = None,
+        on_scored: "Callable[[STSSAD], None] | None" = None,
     ) -> "STSSAD":
-        """Fit to normal images, tuned to an unlabeled pool; without one nothing is tuned.
+        """Fit to normal images, and learn from an unlabeled pool; `FitImages` are both, read.
 
-        `progress` is called as restarts advance. In the folder `checkpoints` each restart keeps its
-        state: a fit that was stopped at any moment resumes from there, bit-identically. In the
-        folder `warm_starts` it leaves its warm starts for other fits of the same images.
+        `progress` is called as stages and restarts advance. In `checkpoints` each restart keeps
+        its state, from which a stopped fit resumes bit-identically; in `warm_starts` its warm
+        start, for other fits of the same images. `on_scored` is called before scores are explained.
         """
-        method, choices = resolve(
-            self.method, self.augmentation, self.encoder, self.settings, self.val_loss, self.parts
-        )
-        given = images_for_fit(train, unlabeled, choices.settings.reading)
-        choices = choices.with_reading(given.reading)
-        check_counts(given.train, given.pool)
-        problem = Problem(
-            given.train, given.pool, choices, self.seed, self.jobs, self.device, self.engine,
-            progress, Path(checkpoints) if checkpoints else None,
-            Path(warm_starts) if warm_starts else None,
-        )  # fmt: skip
-        fitted = method.fit(problem)
-        fitted.warnings.extend(about_unreadable(given.unreadable))
-        fitted.warnings.extend(about_size(given.file_side, problem.image_size))
-        self._take(choices, fitted, self.false_alarms)
+        folders = checkpoints, warm_starts
+        problem, about_files = pose_problem(self, train, unlabeled, progress, *folders)
+        fitted, workings = METHODS[self.method].fit(problem)
+        self.workings_: Workings = workings  # until the model is saved and loaded
+        fitted.warnings.extend(about_files)
+        self._take(problem.choices, fitted, self.false_alarms)
+        if on_scored is not None:
+            on_scored(self)
+        if self.explain:
+            self._take_explanation(METHODS[self.method].explain(problem, fitted, workings))
+        return self
+
+    def explain_pool(
+        self,
+        train: Images | FitImages,
+        unlabeled: Images | None = None,
+        progress: Notify | None = None,
+        checkpoints: str | Path | None = None,
+    ) -> "STSSAD":
+        """Explain a model that was fitted to the same images; scores stay as they are."""
+        check_is_fitted(self)
+        problem, _ = pose_problem(self, train, unlabeled, progress, checkpoints, None)
+        self._take_explanation(METHODS[self.method].explain(problem, self.fitted_, None))
         return self
 
     def _take(
         self, choices: Choices, fitted: Fitted, false_alarms: float, score: float | None = None
     ) -> None:
-        """Everything that is learned, under the names that users know."""
+        """Everything that scores, under the names that users know."""
         self.choices_, self.fitted_ = choices, fitted
         self.model_, self.image_size_ = fitted.model, fitted.model.image_size
-        self.candidates_, self.chosen_ = fitted.candidates, fitted.chosen
-        self.augmentation_, self.map_scale_ = fitted.augmentation, fitted.map_scale
-        self.evidence_, self.lesson_ = fitted.evidence, fitted.lesson
-        self.warnings_, self.contamination_ = fitted.warnings, fitted.contamination
+        self.map_scale_, self.warnings_ = fitted.map_scale, fitted.warnings
         self.train_index_ = fitted.train_index.numpy()
         self.held_out_index_ = fitted.held_out_index.numpy()
-        self.learned_: dict[str, Any] = {}
-        if fitted.chosen is not None:
-            self.learned_ = METHODS[self.method].learned(
-                fitted.candidates[fitted.chosen], len(choices.augmentations)
-            )
         self.normal_scores_: ScoreArray = fitted.normal_scores.numpy()
-        self.decision_scores_ = self.normal_scores_
-        if fitted.pool_scores is not None:
-            self.decision_scores_ = fitted.pool_scores.numpy()
+        pool = fitted.pool
+        self.decision_scores_ = self.normal_scores_ if pool is None else pool.scores.numpy()
+        self.contamination_: Contamination | None = getattr(pool, "contamination", None)
+        self.lesson_: Lesson | None = getattr(pool, "lesson", None)
+        self._take_explanation(fitted.explanation)
         self.set_threshold(false_alarms, score)
+
+    def _take_explanation(self, explanation: Explanation | None) -> None:
+        """Everything that explains."""
+        self.fitted_ = replace(self.fitted_, explanation=explanation)
+        self.candidates_ = [] if explanation is None else explanation.candidates
+        self.chosen_: int | None = getattr(explanation, "chosen", None)
+        self.augmentation_: Augmentation | None = getattr(explanation, "augmentation", None)
+        self.evidence_: Evidence | None = getattr(explanation, "evidence", None)
+        self.learned_: dict[str, Any] = {}
+        if explanation is not None:
+            chosen, types = explanation.candidates[explanation.chosen], self.choices_.augmentations
+            self.learned_ = METHODS[self.method].learned(chosen, len(types))
 
     def set_threshold(self, false_alarms: float = 0.01, score: float | None = None) -> "STSSAD":
         """Flag about this share of normal images from now on, or all above a score; `save` keeps
@@ -156,7 +170,8 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
 
     def score_images(self, images: Images) -> Scores:
         """Scores, those of each part, and anomaly maps as distances (n, h, w), if there are."""
-        return self.model_.score_all(self._checked(images))
+        checked = self._checked(images)
+        return self.model_.score_all(checked)
 
     def _checked(self, images: Images) -> Tensor:
         check_is_fitted(self)
@@ -164,23 +179,20 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
 
     def decision_function(self, images: Images) -> ScoreArray:
         """Anomaly scores (n,), larger = more anomalous."""
-        return scored(self, self._checked(images)).scores.numpy()
+        images = self._checked(images)
+        return score_images(self.model_, images, self.engine).scores.numpy()
 
-    def score_samples(self, images: Images) -> ScoreArray:
-        """The same under scikit-learn's name; here too, larger = more anomalous."""
-        return self.decision_function(images)
+    score_samples = decision_function  # scikit-learn's name; here too, larger = more anomalous
 
     def predict(self, images: Images) -> LabelArray:
         """(n,) of 0 and 1, 1 = anomaly."""
         return (self.decision_function(images) > self.threshold_).astype(np.int64)
 
     def predict_proba(self, images: Images) -> ScoreArray:
-        """(n, 2), normal and anomaly: a logistic of the score, ½ at the threshold.
-
-        Its width is the deviation of normal scores. It ranks as the score does; it is no posterior.
-        """
-        scores = self.decision_function(images)
-        return shares_of_two(scores, self.threshold_, float(self.normal_scores_.std()))
+        """(n, 2), normal and anomaly: a logistic of the score, ½ at the threshold, as wide as
+        normal scores. It ranks as the score does; it is no posterior."""
+        scores, width = self.decision_function(images), float(self.normal_scores_.std())
+        return shares_of_two(scores, self.threshold_, width)
 
     def fit_predict(self, train: Images, unlabeled: Images | None = None) -> LabelArray:
         """Fit, and the labels of the pool, or of the normal images if there is none."""
@@ -193,24 +205,19 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
 
     def anomaly_maps(self, images: Images) -> ScoreArray:
         """Where it is anomalous: (n, m, m) in [0, 1], on one scale for all images of this model."""
-        found = scored(self, self._checked(images)).maps
-        if self.map_scale_ is None or found is None:
+        checked = self._checked(images)
+        maps = score_images(self.model_, checked, self.engine).maps
+        if self.map_scale_ is None or maps is None:
             raise ValueError(
                 "this model has no anomaly maps: they come from the pretrained method, with an "
                 "encoder that has feature maps (docs/beyond-the-paper.md)"
             )
-        scaled = upsampled(self.map_scale_(found), self.image_size_)
-        return scaled.double().numpy()
+        return upsampled(self.map_scale_(maps), self.image_size_).double().numpy()
 
     def save(self, folder: str | Path) -> None:
         """Write model.safetensors and model.json into the folder, which is made if need be."""
         check_is_fitted(self)
-        summary = summary_of(self.fitted_, self.learned_, self.threshold_)
-        saved = SavedModel(
-            self.method, self.seed, self.false_alarms, self.false_alarms_, self.set_score_,
-            self.choices_, self.fitted_, summary,
-        )  # fmt: skip
-        saved.write(Path(folder))
+        SavedModel.of(self).write(Path(folder))
 
     @classmethod
     def load(
@@ -219,19 +226,13 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
         encoder: nn.Module | None = None,
         augmentation: Augmentation | Sequence[Augmentation] | None = None,
         val_loss: ValLoss | None = None,
-        parts: Sequence[Part] | None = None,
         device: str = "cpu",
     ) -> "STSSAD":
         """Read a saved model; what is your own (encoder, augmentation, ...) is passed again."""
-        own = Own(encoder, augmentation, val_loss, parts)
+        own = Own(encoder, augmentation, val_loss)
         saved = read_model(Path(folder), own, device)
-        choices, several = saved.choices, saved.choices.augmentations
-        model = cls(
-            saved.method, several[0] if len(several) == 1 else several, choices.encoder,
-            choices.settings, saved.seed, choices.val_loss, choices.parts, device=device,
-            false_alarms=saved.false_alarms,
-        )  # fmt: skip
-        model._take(choices, saved.fitted, saved.set_false_alarms, saved.set_score)
+        model = cls(**saved.parameters, device=device)
+        model._take(saved.choices, saved.fitted, saved.set_false_alarms, saved.set_score)
         return model
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -245,4 +246,4 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
         return tags
 
     def __repr__(self, N_CHAR_MAX: int = 700) -> str:
-        return told(self)
+        return describe_estimator(self)

@@ -4,6 +4,7 @@ Nothing is imported before it is asked for, so that `stssad --help` need not wai
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -60,13 +61,22 @@ VAL_LOSSES = Registry(
     mmd_loss="tuning.val_loss",
     shift_alignment="tuning.shift_alignment",
 )
-PARTS = Registry(
-    "part of the score",
-    ImageGaussian="scoring.gaussian",
-    MemoryBank="scoring.memory_bank",
-)
 METHODS = Registry("method", pretrained="methods.pretrained", paper="methods.paper")
 
-# Which augmentation types may be tuned, and which are if the user names none.
+# Which augmentation types may be tuned.
 TUNABLE = tuple(name for name in AUGMENTATIONS if name not in ("CutOut", "CutPaste"))
 DEFAULT_TYPES = ("Patch", "Scratch", "Stain", "Blur", "Warp")
+
+
+@dataclass(frozen=True)
+class Defaults:
+    """What a method takes where the user names nothing."""
+
+    augmentations: tuple[str, ...]
+    encoder: str
+
+
+DEFAULTS = {
+    "pretrained": Defaults(DEFAULT_TYPES, "EfficientNetLite0"),
+    "paper": Defaults(("CutDiff",), "ResNet18"),
+}

@@ -4,28 +4,20 @@ This module imports nothing heavy: the command line makes its flags from it.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from numbers import Integral, Real
 from typing import Any, Literal, get_args
 
-Aspect = Literal["stretch", "crop", "pad"]
+from .images.reading import Aspect, Reading
+
 Mode = Literal["exact", "finite_difference", "first_order"]
 EndState = Literal["best", "last"]
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How files become images: their size, and what to do where they aren't square."""
-
-    image_size: int
-    aspect: Aspect = "stretch"
-    white_level: int | None = None  # of grey images with more than 8 bits
-    may_shrink: bool = False  # a fit takes a smaller size where the files are smaller
-
-
-def setting(default: Any, words: str, may_be_zero: bool = False) -> Any:
+def setting(default: Any, help_text: str, may_be_zero: bool = False) -> Any:
     """A field with its explanation, which is also the help text of its flag."""
-    return field(default=default, metadata={"words": words, "may_be_zero": may_be_zero})
+    return field(default=default, metadata={"help": help_text, "may_be_zero": may_be_zero})
 
 
 # Beyond these nothing runs, or not for long.
@@ -35,7 +27,7 @@ USUAL_SIZE = 256  # of the pretrained method's images, if the files are as large
 
 
 def check_type(name: str, kind: Any, value: Any) -> None:
-    """A whole number, a finite number, or a word, as the field says."""
+    """A whole number, a finite number, or a text, by the type of the field."""
     if kind in (int, int | None):
         whole = isinstance(value, Integral) and not isinstance(value, bool)
         fits = whole or (value is None and kind is not int)
@@ -50,15 +42,15 @@ def check_type(name: str, kind: Any, value: Any) -> None:
 
 
 def check(settings: "Settings | PretrainedSettings") -> None:
-    """Words that are known, numbers that are positive."""
+    """Texts must be known, numbers positive."""
     name_of_class = type(settings).__name__
     for f in fields(settings):
         value = getattr(settings, f.name)
         check_type(f"{name_of_class}.{f.name}", f.type, value)
         allowed = {"aspect": Aspect, "hypergradient": Mode, "end_state": EndState}.get(f.name)
         if allowed is not None and value not in get_args(allowed):
-            words = ", ".join(get_args(allowed))
-            raise ValueError(f"{name_of_class}.{f.name} is {value!r}; use {words}")
+            names = ", ".join(get_args(allowed))
+            raise ValueError(f"{name_of_class}.{f.name} is {value!r}; use {names}")
         if isinstance(value, str) or value is None:
             continue
         if value < 0 or (value == 0 and not f.metadata["may_be_zero"]):
@@ -85,7 +77,7 @@ def check(settings: "Settings | PretrainedSettings") -> None:
 IMAGE_SIZE = "Image size in pixels; images read from files are resized to it."
 PRETRAINED_IMAGE_SIZE = (
     "Image size in pixels; images read from files are resized to it. If not given: 256, or less "
-    "where the files are smaller; 256 in the paper's preset."
+    "where the files are smaller; with --method paper, the preset's."
 )
 TUNING_SIZE = (
     "Image size at which the augmentation is tuned and a second memory bank looks, where images "
@@ -231,6 +223,10 @@ class Settings:
 
 
 AnySettings = Settings | PretrainedSettings
+SETTINGS: Mapping[str, type[Settings] | type[PretrainedSettings]] = {
+    "pretrained": PretrainedSettings,
+    "paper": Settings,
+}
 PRESETS = {  # of the paper's method, for users; the benchmark has its own
     "quick": Settings.quick,
     "paper_mvtec": Settings.paper_mvtec,

@@ -36,16 +36,39 @@ class Story:
 
 def fit_words(jobs: int) -> Callable[[Path], list[object]]:
     return lambda folder: [
-        "fit", "--normal", folder / "good", "--unlabeled", folder / "pool", "--out",
-        folder / "run", "--jobs", jobs, *TINY, *LONGER,
-    ]  # fmt: skip
+        "fit",
+        "--normal",
+        folder / "good",
+        "--unlabeled",
+        folder / "pool",
+        "--out",
+        folder / "run",
+        "--jobs",
+        jobs,
+        *TINY,
+        *LONGER,
+    ]
 
 
 def default_words(folder: Path) -> list[object]:
     """The pretrained method, as short as it can be."""
-    return ["fit", "--normal", folder / "good", "--unlabeled", folder / "pool", "--out",
-            folder / "run", "--jobs", 1, "--augmentation", "patch", "--max-iterations", 4,
-            "--val-augmented-samples", 4]  # fmt: skip
+    return [
+        "fit",
+        "--normal",
+        folder / "good",
+        "--unlabeled",
+        folder / "pool",
+        "--out",
+        folder / "run",
+        "--jobs",
+        1,
+        "--augmentation",
+        "patch",
+        "--max-iterations",
+        4,
+        "--val-augmented-samples",
+        4,
+    ]
 
 
 def default_again(folder: Path) -> list[object]:
@@ -82,8 +105,20 @@ def report_words(folder: Path) -> list[object]:
 def bench_words(folder: Path) -> list[object]:
     small = ("width=4", "warm_start_epochs=1", "max_iterations=2", "smoothing=1")
     changes = [word for each in small for word in ("--change", each)]
-    return ["bench", "run", "demonstrative", "--tasks", "0.04/1,0.16/1", "--methods",
-            "ST-SSAD,RS-CD", "--results", folder / "results", "--jobs", "2", *changes]  # fmt: skip
+    return [
+        "bench",
+        "run",
+        "demonstrative",
+        "--tasks",
+        "0.04/1,0.16/1",
+        "--methods",
+        "ST-SSAD,RS-CD",
+        "--results",
+        folder / "results",
+        "--jobs",
+        "2",
+        *changes,
+    ]
 
 
 def bench_content(folder: Path) -> Any:
@@ -119,9 +154,11 @@ def prepare(story: Story, folder: Path, fitted: Path) -> None:
 
 def kill_after(words: list[object], seconds: float) -> None:
     process = subprocess.Popen(
-        [COMMAND, *map(str, words)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        [COMMAND, *map(str, words)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
         start_new_session=True,
-    )  # fmt: skip
+    )
     time.sleep(seconds)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()

@@ -14,9 +14,9 @@ from typing import Any
 import ray
 from ray.cluster_utils import Cluster
 
-from stssad.bench.cell import Cell
-from stssad.bench.cluster import run_on_ray
-from stssad.bench.runner import units
+from stssad.experiments.bench.cell import Cell
+from stssad.experiments.bench.cluster import run_on_ray
+from stssad.experiments.bench.runner import make_units
 
 CHANGES = {"width": 8, "warm_start_epochs": 1, "max_iterations": 2, "smoothing": 1}
 
@@ -44,7 +44,7 @@ def main() -> None:
     )
     node = cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1")
     cluster.wait_for_nodes()
-    todo = units(cells(3 if what == "same" else 6), None, None)
+    todo = make_units(cells(3 if what == "same" else 6), None, None)
     found = {}
     for outcome in run_on_ray(todo, cluster.address):
         found |= {line.cell.key: line.auc for line in outcome.lines}

@@ -18,7 +18,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from stssad.scale.parts import Totals
-from stssad.scale.scoring import Request, score_on_ray
+from stssad.scale.scoring import ScoreRequest, score_on_ray
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def main() -> None:
         with on_cpu(k):
             others.append(cluster.add_node(num_cpus=1, node_ip_address="127.0.0.1"))
     cluster.wait_for_nodes()
-    request = Request(Path(run), source, Path(out), part_size=int(part_size))
+    request = ScoreRequest(Path(run), source, Path(out), part_size=int(part_size))
     done, killed, began = [], False, time.monotonic()
     for each in score_on_ray(request, cluster.address):
         if isinstance(each, Totals):
@@ -53,8 +53,14 @@ def main() -> None:
             killed = True
             cluster.remove_node(others[0], allow_graceful=False)
     alive = sum(node["Alive"] for node in ray.nodes())
-    facts = {"n": totals.n, "flagged": totals.flagged, "unreadable": totals.unreadable,
-             "done": done, "killed": killed, "alive": alive}  # fmt: skip
+    facts = {
+        "n": totals.n,
+        "flagged": totals.flagged,
+        "unreadable": totals.unreadable,
+        "done": done,
+        "killed": killed,
+        "alive": alive,
+    }
     print(json.dumps({"found": facts}), flush=True)
     os._exit(0)  # else the exit code is that of the node that was killed
 

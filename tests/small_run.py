@@ -7,7 +7,7 @@ import torch
 from command import run
 from PIL import Image
 
-from stssad.testbeds.synthetic import texture_crops
+from stssad.experiments.testbeds.synthetic import texture_crops
 
 # Small enough for a test: two iterations of a tiny network, four restarts.
 TINY = (
@@ -18,9 +18,18 @@ TINY = (
 
 def fit(folder: Path, *words: object) -> subprocess.CompletedProcess[str]:
     return run(
-        "fit", "--normal", folder / "good", "--unlabeled", folder / "pool", "--out", folder / "run",
-        "--jobs", 1, *TINY, *words,
-    )  # fmt: skip
+        "fit",
+        "--normal",
+        folder / "good",
+        "--unlabeled",
+        folder / "pool",
+        "--out",
+        folder / "run",
+        "--jobs",
+        1,
+        *TINY,
+        *words,
+    )
 
 
 def save_crops(folder: Path, n: int, seed: int) -> None:

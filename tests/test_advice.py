@@ -6,16 +6,28 @@ from dataclasses import replace
 import pytest
 import torch
 
-from stssad.methods.advice import about_counts, about_restarts
+from stssad.methods.advice import about_counts
+from stssad.methods.paper_advice import about_restarts
 from stssad.methods.paper_candidate import PaperCandidate
 from stssad.tuning.tuner import Record
 
 GOOD = PaperCandidate(
-    number=0, augmentation="CutDiff", initial={}, learned={}, a=[], score_variance=1.0,
+    number=0,
+    augmentation="CutDiff",
+    initial={},
+    learned={},
+    a=[],
+    score_variance=1.0,
     pool_scores=[1.0, 2.0, 3.0, 4.0],
-    best_iteration=0, train_loss=0.01, val_loss=1.0, final_train_loss=0.01, warm_losses=[0.6, 0.1],
-    history=[Record(0, 0.01, 1.0, [], {}, [], [], 0, 0, 0)], seconds=1.0, embedding_change=2.0,
-)  # fmt: skip
+    best_iteration=0,
+    train_loss=0.01,
+    val_loss=1.0,
+    final_train_loss=0.01,
+    warm_losses=[0.6, 0.1],
+    history=[Record(0, 0.01, 1.0, [], {}, [], [], 0, 0, 0)],
+    seconds=1.0,
+    embedding_change=2.0,
+)
 COLLAPSED = replace(GOOD, number=1, final_train_loss=math.log(2))
 NEVER = replace(
     COLLAPSED, warm_losses=[0.7, 0.69], history=[Record(0, 0.69, 1.0, [], {}, [], [], 0, 0, 0)]

@@ -12,13 +12,13 @@ from PIL import Image
 from torch import Tensor
 from typer.testing import CliRunner
 
-from stssad.bench import runner
-from stssad.bench.cell import Cell, Line, Store
-from stssad.bench.methods import Method, Surroundings
-from stssad.bench.runner import Unit, in_turn, run_here, run_unit, units
 from stssad.cli import app
-from stssad.testbeds.task import Task
-from stssad.testbeds.testbed import Testbed
+from stssad.experiments.bench import runner
+from stssad.experiments.bench.cell import Cell, Line, Store
+from stssad.experiments.bench.methods import Method, Surroundings
+from stssad.experiments.bench.runner import Unit, in_turn, make_units, run_here, run_unit
+from stssad.experiments.testbeds.task import Task
+from stssad.experiments.testbeds.testbed import Testbed
 
 SMALL = {"width": 8, "warm_start_epochs": 1, "max_iterations": 2, "smoothing": 1}
 
@@ -73,8 +73,19 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(tmp_path: Path) -> None
         "    def fit(self, train, unlabeled): raise RuntimeError('no luck')\n"
     )
     with pytest.raises(ValueError, match=r"1 cell\(s\) failed.*0\.16/1 Broken seed 0.*no luck"):
-        bench("run", "demonstrative", "--tasks", "0.16/1", "--methods", f"{file}:Broken,RS-CD",
-              *CHANGES, "--jobs", "1", "--results", str(tmp_path))  # fmt: skip
+        bench(
+            "run",
+            "demonstrative",
+            "--tasks",
+            "0.16/1",
+            "--methods",
+            f"{file}:Broken,RS-CD",
+            *CHANGES,
+            "--jobs",
+            "1",
+            "--results",
+            str(tmp_path),
+        )
     assert [made.cell.method for made in Store(tmp_path).lines("demonstrative")] == ["RS-CD"]
 
 
@@ -111,7 +122,7 @@ def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
 
 def test_cells_that_ignore_the_pool_are_fitted_together() -> None:
     cells = [cell(m, t, s) for s in (0, 1) for m in ("RS-CD", "MMD1") for t in ("0.04/1", "0.08/1")]
-    made = units(cells, None, None)
+    made = make_units(cells, None, None)
     assert sorted(len(unit.cells) for unit in made) == [1, 1, 1, 1, 2, 2]
     assert {c.key for unit in made for c in unit.cells} == {c.key for c in cells}
     assert {unit.cells[0].seed for unit in made[:2]} == {0, 1}  # in turn from each seed
@@ -119,13 +130,13 @@ def test_cells_that_ignore_the_pool_are_fitted_together() -> None:
 
 
 def test_one_fit_serves_all_tasks_of_the_same_images() -> None:
-    together = run_unit(units([cell(task="0.04/1"), cell(task="0.16/1")], None, None)[0]).lines
+    together = run_unit(make_units([cell(task="0.04/1"), cell(task="0.16/1")], None, None)[0]).lines
     alone = run_unit(Unit((cell(task="0.16/1"),), None, None)).lines
     assert together[1].auc == alone[0].auc
 
 
 def test_the_same_cell_gives_the_same_auc_in_any_number_of_processes() -> None:
-    todo = units([cell("ST-SSAD"), cell("RS-CD")], None, None)
+    todo = make_units([cell("ST-SSAD"), cell("RS-CD")], None, None)
     one, two = (
         {made.cell.key: made.auc for outcome in run_here(todo, jobs) for made in outcome.lines}
         for jobs in (1, 2)
@@ -170,7 +181,7 @@ def run_spy(monkeypatch: pytest.MonkeyPatch, flip: bool) -> tuple[list[object], 
         Spy.place = str(asdict(place))
         return Spy()
 
-    monkeypatch.setattr(runner, "method", lambda name: Method(build, uses_pool=True))
+    monkeypatch.setattr(runner, "find_method", lambda name: Method(build, uses_pool=True))
     if flip:
         plain_load = Testbed.load
 
@@ -225,8 +236,18 @@ def test_a_method_of_ones_own_is_one_file(tmp_path: Path) -> None:
         "    def decision_function(self, images): return -images.flatten(1).mean(1).numpy()\n"
     )
     name = f"{file}:Darkest"
-    bench("run", "demonstrative", "--tasks", "0.16/1", "--methods", name, "--jobs", "1",
-          "--results", str(tmp_path))  # fmt: skip
+    bench(
+        "run",
+        "demonstrative",
+        "--tasks",
+        "0.16/1",
+        "--methods",
+        name,
+        "--jobs",
+        "1",
+        "--results",
+        str(tmp_path),
+    )
     (made,) = Store(tmp_path).lines("demonstrative")
     assert made.cell.method == "Darkest" and made.auc > 0.9
 
@@ -248,8 +269,19 @@ def test_mistakes_are_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_augmentation_of_ones_own_is_one_file(tmp_path: Path) -> None:
     example = Path(__file__).parent.parent / "examples" / "your_augmentation.py"
-    bench("run", "demonstrative", "--tasks", "0.16/1", "--augmentation", f"{example}:BrightLine",
-          "--jobs", "1", *CHANGES, "--results", str(tmp_path))  # fmt: skip
+    bench(
+        "run",
+        "demonstrative",
+        "--tasks",
+        "0.16/1",
+        "--augmentation",
+        f"{example}:BrightLine",
+        "--jobs",
+        "1",
+        *CHANGES,
+        "--results",
+        str(tmp_path),
+    )
     (made,) = Store(tmp_path).lines("demonstrative")
     assert made.cell.method == "ST-SSAD[BrightLine]" and "thickness" in made.learned
 

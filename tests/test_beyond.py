@@ -11,13 +11,13 @@ import torch
 from PIL import Image
 from torch import nn
 
-from stssad.bench.beyond import TABLES, filled
-from stssad.bench.cell import Cell, Line
-from stssad.bench.pixels import aupro, masked_images, pixel_auc
-from stssad.bench.runner import units
-from stssad.heatmaps import HeatmapWriter, coloured, overlaid
+from stssad.deploy.heatmaps import HeatmapWriter, coloured, overlaid
+from stssad.experiments.bench.beyond import TABLES, fill_tables
+from stssad.experiments.bench.cell import Cell, Line
+from stssad.experiments.bench.pixels import aupro, masked_images, pixel_auc
+from stssad.experiments.bench.runner import make_units
+from stssad.images.reading import Reading
 from stssad.scoring.anomaly_map import MapScale
-from stssad.settings import Reading
 
 
 def line(
@@ -33,21 +33,39 @@ def ours(task: str, seed: int, auc: float) -> Line:
 
 
 LINES = [
-    *(line(task, m, s, auc, changes) for task in ("oil", "crack") for s in (0, 1)
-      for m, auc, changes in (("Frozen", 0.9, {}), ("Frozen", 0.7, {"image_size": 128}),
-                              ("PatchCore", 0.95, {}), ("PatchCore", 0.75, {"image_size": 128}))),
-    ours("oil", 0, 0.98), ours("oil", 1, 1.0), ours("crack", 0, 0.88), ours("crack", 1, 0.9),
-]  # fmt: skip
+    *(
+        line(task, m, s, auc, changes)
+        for task in ("oil", "crack")
+        for s in (0, 1)
+        for m, auc, changes in (
+            ("Frozen", 0.9, {}),
+            ("Frozen", 0.7, {"image_size": 128}),
+            ("PatchCore", 0.95, {}),
+            ("PatchCore", 0.75, {"image_size": 128}),
+        )
+    ),
+    ours("oil", 0, 0.98),
+    ours("oil", 1, 1.0),
+    ours("crack", 0, 0.88),
+    ours("crack", 1, 0.9),
+]
 
 
 def asked(task: str, seed: int, auc: float, share: float = 0.1, **changes: object) -> Line:
     """Of the robustness testbed."""
     cell = Cell("robustness", task, "ST-SSAD+", seed, "inductive", "imagenet", share, changes)
     details = {
-        "auc untuned": auc - 0.1, "flagged 1 %": 0.01, "flagged 5 %": 0.04, "found 1 %": 0.5,
-        "outliers": 6, "contamination low": 0.05, "contamination high": 0.2, "anomalous": share,
-        "looks clean": 0.0, "encoding ms": 15.0,
-    }  # fmt: skip
+        "auc untuned": auc - 0.1,
+        "flagged 1 %": 0.01,
+        "flagged 5 %": 0.04,
+        "found 1 %": 0.5,
+        "outliers": 6,
+        "contamination low": 0.05,
+        "contamination high": 0.2,
+        "anomalous": share,
+        "looks clean": 0.0,
+        "encoding ms": 15.0,
+    }
     return Line(cell, auc, 0, {}, "0", 1, 60, 1, details=details)
 
 
@@ -72,13 +90,17 @@ def test_main_table_puts_all_of_them_side_by_side() -> None:
 
 def test_light_is_compared_with_the_normal_images_own_and_screw_is_apart() -> None:
     lines = [
-        asked("tile/oil", 0, 0.9), asked("tile/oil", 1, 1.0), asked("screw/any", 0, 0.1),
-        asked("tile/oil", 0, 0.8, light="20 % darker"), asked("tile/all kinds", 0, 0.99),
-    ]  # fmt: skip
+        asked("tile/oil", 0, 0.9),
+        asked("tile/oil", 1, 1.0),
+        asked("screw/any", 0, 0.1),
+        asked("tile/oil", 0, 0.8, light="20 % darker"),
+        asked("tile/all kinds", 0, 0.99),
+    ]
     rows = rows_of("light", lines)
     assert [row[:3] for row in rows] == [
-        ["as the normal images", "0.9500", "0.8500"], ["20 % darker", "0.8000", "0.7000"],
-    ]  # fmt: skip
+        ["as the normal images", "0.9500", "0.8500"],
+        ["20 % darker", "0.8000", "0.7000"],
+    ]
     assert rows_of("mixed", lines) == [
         ["tile", "10 %", "0.9900", "0.8900", "50.0 %", "6 of 60", "1"]
     ]
@@ -95,9 +117,10 @@ def test_constants_are_settled_on_the_other_categories() -> None:
     """On the others 5 is better, so that the category which is left out gets 5, bad as it is."""
     lines = [
         *(asked(f"{name}/all kinds", 0, 0.9) for name in ("tile", "bottle", "mtd")),
-        asked("tile/all kinds", 0, 0.95, highest=5), asked("bottle/all kinds", 0, 0.95, highest=5),
+        asked("tile/all kinds", 0, 0.95, highest=5),
+        asked("bottle/all kinds", 0, 0.95, highest=5),
         asked("mtd/all kinds", 0, 0.5, highest=5),
-    ]  # fmt: skip
+    ]
     rows = {row[1]: row[2:] for row in rows_of("settled", lines)}
     assert rows["mtd"] == ["5", "0.5000", "0.9000", "3"]
     assert rows["tile"] == ["3", "0.9000", "0.9000", "3"]
@@ -114,20 +137,29 @@ def test_clean_pools_are_counted() -> None:
 
 def test_pixels_are_compared_by_category() -> None:
     made = [
-        Line(Cell("pixels", "tile", m, 0, "transductive", "imagenet"), auc, 1, {}, "0", 1, 1, 117,
-             details={"aupro": auc - 0.1})
+        Line(
+            Cell("pixels", "tile", m, 0, "transductive", "imagenet"),
+            auc,
+            1,
+            {},
+            "0",
+            1,
+            1,
+            117,
+            details={"aupro": auc - 0.1},
+        )
         for m, auc in (("PatchCore", 0.94), ("ST-SSAD+", 0.95))
-    ]  # fmt: skip
+    ]
     assert rows_of("pixels", made) == [["tile", "0.9400", "0.9500", "0.8400", "0.8500", "117", "1"]]
 
 
 def test_tables_are_filled_in_between_their_marks() -> None:
     text = "before\n<!-- table main -->\nold\n<!-- end -->\nafter\n"
-    once = filled(text, LINES)
+    once = fill_tables(text, LINES)
     assert "old" not in once and "tile/oil" in once
     assert once.startswith("before\n") and once.endswith("after\n")
-    assert filled(once, LINES) == once
-    assert filled(once, []) == once  # where there are no results, nothing is lost
+    assert fill_tables(once, LINES) == once
+    assert fill_tables(once, []) == once  # where there are no results, nothing is lost
 
 
 def test_one_fit_serves_both_protocols_of_a_pool() -> None:
@@ -136,10 +168,10 @@ def test_one_fit_serves_both_protocols_of_a_pool() -> None:
         for task in ("crack", "oil")
         for protocol in ("inductive", "transductive")
     ]
-    made = units(cells, None, None)
+    made = make_units(cells, None, None)
     assert [[c.task for c in unit.cells] for unit in made] == [["crack"] * 2, ["oil"] * 2]
     apart = [replace(cell, contamination=None) for cell in cells]  # other pools then
-    assert len(units(apart, None, None)) == 4
+    assert len(make_units(apart, None, None)) == 4
 
 
 def test_masks_are_read_and_pixels_counted(tmp_path: Path) -> None:
@@ -159,6 +191,23 @@ def test_masks_are_read_and_pixels_counted(tmp_path: Path) -> None:
     (tmp_path / "nut" / "ground_truth/hole/000_mask.png").unlink()
     with pytest.raises(FileNotFoundError, match="no mask"):
         masked_images(tmp_path, "nut", Reading(32))
+
+
+def test_aupro_needs_no_more_than_the_oldest_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """numpy 1.26, which pyproject.toml allows, has no `trapezoid`."""
+    monkeypatch.delattr(np, "trapezoid", raising=False)
+    masks = torch.zeros(1, 32, 32, dtype=torch.bool)
+    masks[0, 8:24, 8:24] = True
+    assert aupro(masks.float(), masks) > 0.9
+
+
+def test_aupro_labels_regions_that_touch_at_a_corner_as_one() -> None:
+    """As MVTec's evaluation code does: of two touching squares, the large one nearly decides."""
+    masks = torch.zeros(1, 32, 32, dtype=torch.bool)
+    masks[0, 4:8, 4:8] = masks[0, 8:24, 8:24] = True
+    maps = torch.zeros(1, 32, 32)
+    maps[0, 8:24, 8:24] = 1  # finds 256 of the 272 pixels
+    assert aupro(maps, masks) == pytest.approx(256 / 272, abs=0.01)
 
 
 def test_the_same_heat_has_the_same_colour_in_every_image(tmp_path: Path) -> None:

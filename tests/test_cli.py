@@ -22,6 +22,33 @@ def test_help_names_the_commands_without_importing_torch() -> None:
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
+@pytest.fixture(scope="module")
+def fit_help() -> str:
+    return run("fit", "--help").stdout
+
+
+def test_each_setting_stands_under_the_method_that_accepts_it(fit_help: str) -> None:
+    titles = {"pretrained": "The pretrained method", "paper": "The paper's method"}
+    panels = {
+        title.strip("─╭╮ "): body
+        for title, _, body in (panel.partition("\n") for panel in fit_help.split("╭")[1:])
+    }
+    of_method = {
+        method: next(body for title, body in panels.items() if title.startswith(words))
+        for method, words in titles.items()
+    }
+    for name, known in (("--tuning-size", "pretrained"), ("--width", "paper")):
+        assert [m for m, body in of_method.items() if name in body] == [known]
+        assert name not in panels["Tuning, both methods"]
+
+
+def test_the_help_of_image_size_is_the_pretrained_methods(fit_help: str) -> None:
+    """It is the default method, and its text says what the other does."""
+    words = " ".join(fit_help.replace("│", " ").split())
+    assert "--image-size <int> Image size in pixels;" in words
+    assert "If not given: 256, or less where the files are smaller" in words
+
+
 def test_version_is_printed() -> None:
     from stssad import __version__
 

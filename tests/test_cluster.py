@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from stssad.bench.runner import Unit, run_unit
+from stssad.experiments.bench.runner import Unit, run_unit
 
 pytest.importorskip("ray", reason="Ray is in the extra `ray`")
 from namespace import alone, needs_namespace

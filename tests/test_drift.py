@@ -11,12 +11,12 @@ from command import run
 from small_run import make_folders
 
 from stssad import DriftMonitor, EfficientNetLite0
-from stssad.drift import NAMES
+from stssad.deploy.drift import STATISTICS
 from stssad.encoders.encoding import embed_all
-from stssad.images import find_images, read_images
-from stssad.scoring.conditions import usual
+from stssad.images.reading import Reading
+from stssad.images.source import find_images, read_images
+from stssad.scoring.conditions import measure_conditions
 from stssad.scoring.gaussian import GaussianDensity
-from stssad.settings import Reading
 
 DATA = os.environ.get("STSSAD_DATA")
 N_NORMAL = 200
@@ -26,15 +26,15 @@ Table = npt.NDArray[np.float64]
 def table(n: int, seed: int) -> Table:
     """(n, 5): correlated values of skewed shapes, as real ones are."""
     rng = np.random.default_rng(seed)
-    plain = rng.normal(size=(n, len(NAMES))) + 0.5 * rng.normal(size=(n, 1))
+    plain = rng.normal(size=(n, len(STATISTICS))) + 0.5 * rng.normal(size=(n, 1))
     return np.stack([np.exp(0.5 * plain[:, 0]), *plain.T[1:]], axis=1)
 
 
 def alarm_at(stream: Table, reference: Table, seed: int = 0) -> int | None:
     """How many images were seen when the alarm came."""
-    monitor = DriftMonitor(dict(zip(NAMES, reference.T, strict=True)), seed=seed)
+    monitor = DriftMonitor(dict(zip(STATISTICS, reference.T, strict=True)), seed=seed)
     for row in stream:
-        if monitor.add(dict(zip(NAMES, row, strict=True))) is not None:
+        if monitor.add(dict(zip(STATISTICS, row, strict=True))) is not None:
             return monitor.n_seen
     return None
 
@@ -53,9 +53,9 @@ def test_wealth_is_a_martingale() -> None:
     wealth = []
     for seed in range(400):
         values = table(60, seed)
-        monitor = DriftMonitor(dict(zip(NAMES, values[:40].T, strict=True)), seed=seed)
+        monitor = DriftMonitor(dict(zip(STATISTICS, values[:40].T, strict=True)), seed=seed)
         for row in values[40:]:
-            monitor.add(dict(zip(NAMES, row, strict=True)))
+            monitor.add(dict(zip(STATISTICS, row, strict=True)))
         wealth.append(monitor.wealth)
     error = np.std(wealth) / np.sqrt(len(wealth))
     assert abs(np.mean(wealth) - 1) < 4 * error and error < 0.1
@@ -75,13 +75,13 @@ def test_a_shift_of_the_bulk_is_found_early_or_late(begins: int, column: int) ->
 def test_the_alarm_says_what_changed_and_since_when() -> None:
     values = table(N_NORMAL + 800, 5)
     values[N_NORMAL + 500 :, 2] -= 2
-    monitor = DriftMonitor(dict(zip(NAMES, values[:N_NORMAL].T, strict=True)))
+    monitor = DriftMonitor(dict(zip(STATISTICS, values[:N_NORMAL].T, strict=True)))
     for row in values[N_NORMAL:]:
-        monitor.add(dict(zip(NAMES, row, strict=True)))
+        monitor.add(dict(zip(STATISTICS, row, strict=True)))
     drift = monitor.drift
     assert drift is not None and drift.statistic == "contrast"
     assert abs(drift.since - 500) < 80 and drift.after < drift.before - 1
-    assert "contrast is lower since about image" in monitor.told()
+    assert "contrast is lower since about image" in monitor.summarise()
 
 
 def test_anomalies_alone_are_no_drift() -> None:
@@ -91,13 +91,13 @@ def test_anomalies_alone_are_no_drift() -> None:
         anomalous = np.flatnonzero(rng.random(len(values)) < 0.05)
         anomalous = anomalous[anomalous >= N_NORMAL]
         values[anomalous, 0] *= np.exp(rng.normal(2, 0.5, len(anomalous)))
-        values[anomalous, 1:] += rng.normal(0, 2, (len(anomalous), len(NAMES) - 1))
+        values[anomalous, 1:] += rng.normal(0, 2, (len(anomalous), len(STATISTICS) - 1))
         assert alarm_at(values[N_NORMAL:], values[:N_NORMAL], seed) is None
 
 
 def test_ties_are_broken_evenly() -> None:
     """A line that always shows the same number hasn't changed."""
-    ones = np.ones((1200, len(NAMES)))
+    ones = np.ones((1200, len(STATISTICS)))
     ones[:, 0] = np.random.default_rng(0).normal(size=1200)  # else nothing is in the bulk
     assert alarm_at(ones[N_NORMAL:], ones[:N_NORMAL]) is None
 
@@ -117,7 +117,9 @@ def test_misuse_is_one_sentence() -> None:
 
 
 @pytest.mark.skipif(DATA is None, reason="STSSAD_DATA names no folder of real images")
-@pytest.mark.parametrize("category", ["tile", "bottle", "hazelnut"])
+@pytest.mark.parametrize(
+    "category", ["bottle", *(pytest.param(c, marks=pytest.mark.slow) for c in ("tile", "hazelnut"))]
+)
 def test_ten_percent_more_light_on_real_images_is_found(category: str) -> None:
     """Normal images of one folder: a third is fitted to, a third the reference, a third arrives."""
     assert DATA is not None
@@ -132,7 +134,7 @@ def test_ten_percent_more_light_on_real_images_is_found(category: str) -> None:
 
     def values(some: torch.Tensor) -> Table:
         scores = density.score(embed_all(encoder, some))[:, None]
-        return np.concatenate([scores.numpy(), usual(some).numpy()], axis=1)
+        return np.concatenate([scores.numpy(), measure_conditions(some).numpy()], axis=1)
 
     assert alarm_at(values(line), values(reference)) is None
     brighter = (line.float() * 1.1).clamp(0, 255).to(torch.uint8)
@@ -143,8 +145,19 @@ def test_ten_percent_more_light_on_real_images_is_found(category: str) -> None:
 
 def test_score_says_whether_the_line_has_changed(tmp_path: Path) -> None:
     folder = make_folders(tmp_path)
-    fitted = run("fit", "--normal", folder / "good", "--unlabeled", folder / "pool",
-                 "--out", tmp_path / "run", "--max-iterations", 2, "--image-size", 64)  # fmt: skip
+    fitted = run(
+        "fit",
+        "--normal",
+        folder / "good",
+        "--unlabeled",
+        folder / "pool",
+        "--out",
+        tmp_path / "run",
+        "--max-iterations",
+        2,
+        "--image-size",
+        64,
+    )
     assert fitted.returncode == 0, fitted.stderr
     done = run("score", tmp_path / "run", folder / "good", "--drift", "--out", tmp_path / "s.csv")
     assert done.returncode == 0, done.stderr

@@ -3,7 +3,7 @@
 import pytest
 
 from stssad import STSSAD, CutDiff
-from stssad.testbeds.synthetic import planted_patch
+from stssad.experiments.testbeds.synthetic import planted_patch
 
 
 @pytest.mark.slow

@@ -2,10 +2,12 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import venv
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,14 +15,14 @@ import pytest
 import torch
 from command import run
 from PIL import Image
-from small_run import TINY, assert_one_sentence, make_folders
+from small_run import assert_one_sentence
 from torch import Tensor
 
 from stssad import STSSAD, EfficientNetLite0, Patch, PretrainedSettings, Settings
-from stssad.encoders.compiled import CompiledEncoder
 from stssad.encoders.encoding import features_of
+from stssad.encoders.engine import CompiledEncoder
+from stssad.experiments.testbeds.synthetic import texture_crops
 from stssad.scoring.anomaly_map import upsampled
-from stssad.testbeds.synthetic import texture_crops
 
 onnxruntime = pytest.importorskip("onnxruntime", reason="onnx")
 pytest.importorskip("onnx", reason="onnx")
@@ -39,7 +41,9 @@ def pixels(n: int, size: int, seed: int, n_dark: int = 0) -> Tensor:
     return (crops * 255).round().to(torch.uint8)
 
 
-def fitted(method: str) -> STSSAD:
+@cache
+def made_by(method: str) -> STSSAD:
+    """Not to be changed: several tests ask it."""
     if method == "paper":
         model = STSSAD("paper", settings=TINY_PAPER)
         return model.fit(pixels(30, 32, 0), pixels(12, 32, 1, 4))
@@ -50,9 +54,9 @@ def fitted(method: str) -> STSSAD:
 
 @pytest.mark.parametrize("method", ["pretrained", "two sizes", "paper"])
 def test_scores_labels_p_values_and_maps_are_the_models(method: str, tmp_path: Path) -> None:
-    from stssad.exported import export_onnx
+    from stssad.deploy.export import export_onnx
 
-    model, path = fitted(method), tmp_path / "model.onnx"
+    model, path = made_by(method), tmp_path / "model.onnx"
     export_onnx(model, path, {"run": "a test"})
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     facts = session.get_modelmeta().custom_metadata_map
@@ -70,23 +74,32 @@ def test_scores_labels_p_values_and_maps_are_the_models(method: str, tmp_path: P
             np.testing.assert_allclose(heat, model.anomaly_maps(new[some]), atol=1e-3)
 
 
-def test_a_run_is_exported_and_the_example_reads_it(tmp_path: Path) -> None:
-    folder = make_folders(tmp_path)
-    words = ("--normal", folder / "good", "--unlabeled", folder / "pool", "--out", folder / "run")
-    assert run("fit", *words, "--jobs", 1, *TINY).returncode == 0
+def test_a_run_is_exported_and_the_example_reads_it(fitted: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(fitted, tmp_path / "copy"))
     done = run("export", folder / "run", "--out", tmp_path / "small.onnx")
     assert done.returncode == 0, done.stderr
-    files = sorted((folder / "pool").iterdir())[:3]
-    told = subprocess.run(
-        [sys.executable, EXAMPLE, tmp_path / "small.onnx", *files],
-        capture_output=True, text=True, check=True,
-    )  # fmt: skip
-    rows = [line.rsplit(",", 3) for line in told.stdout.splitlines()[1:]]
-    assert (
-        run("score", folder / "run", folder / "pool", "--out", tmp_path / "s.csv").returncode == 0
+    files = sorted((folder / "good").iterdir())[:3]
+    (folder / "pool" / "notes.txt").write_text("taken on Monday")
+    example = subprocess.run(
+        [sys.executable, EXAMPLE, tmp_path / "small.onnx", *files, folder / "pool"],
+        capture_output=True,
+        text=True,
     )
-    ours = {line.rsplit(",", 3)[0]: line.rsplit(",", 3)[1:]
-            for line in (tmp_path / "s.csv").read_text().splitlines()[1:]}  # fmt: skip
+    assert example.returncode == 0, example.stderr
+    (sentence,) = example.stderr.splitlines()
+    assert "cannot read" in sentence and "notes.txt" in sentence
+    rows = [line.rsplit(",", 3) for line in example.stdout.splitlines()[1:]]
+    assert [row[0] for row in rows[:3]] == list(map(str, files)) and len(rows) == 3 + 16
+    (folder / "pool" / "notes.txt").unlink()
+    for name in ("good", "pool"):
+        table = tmp_path / f"{name}.csv"
+        assert run("score", folder / "run", folder / name, "--out", table).returncode == 0
+    lines = [
+        line.rsplit(",", 3)
+        for name in ("good", "pool")
+        for line in (tmp_path / f"{name}.csv").read_text().splitlines()[1:]
+    ]
+    ours = {line[0]: line[1:] for line in lines}
     for name, score, label, _ in rows:
         assert float(score) == pytest.approx(float(ours[name][0]), abs=1e-3, rel=1e-5)
         assert label == ours[name][1]
@@ -99,28 +112,28 @@ def test_a_run_is_exported_and_the_example_reads_it(tmp_path: Path) -> None:
 
 
 def test_both_engines_score_alike(tmp_path: Path) -> None:
-    from stssad.engine import OnnxEngine, engine_for
+    from stssad.methods.engine import OnnxEngine, engine_for
 
-    model = fitted("pretrained")
+    model = made_by("pretrained")
     new = pixels(9, 64, 7, 4)
-    fast, plain = engine_for(model, "onnx", None)(new), engine_for(model, "torch", None)(new)
+    fast, plain = (
+        engine_for(model.model_, "onnx", None)(new),
+        engine_for(model.model_, "torch", None)(new),
+    )
     np.testing.assert_allclose(fast.scores.numpy(), plain.scores.numpy(), atol=1e-4)
     assert fast.maps is not None and plain.maps is not None
     np.testing.assert_allclose(fast.maps.numpy(), plain.maps.numpy(), atol=1e-3)
-    assert engine_for(model, "auto", 3) is model.model_  # a graph isn't worth making
-    assert isinstance(engine_for(model, "auto", 5000), OnnxEngine)
+    assert engine_for(model.model_, "auto", 3) is model.model_  # a graph isn't worth making
+    assert isinstance(engine_for(model.model_, "auto", 5000), OnnxEngine)
     np.testing.assert_array_equal(model.decision_function(new), plain.scores.numpy())
     with pytest.raises(ValueError, match="unknown engine 'tpu'"):
-        engine_for(model, "tpu", None)
+        engine_for(model.model_, "tpu", None)
 
 
-def test_the_command_line_takes_an_engine(tmp_path: Path) -> None:
-    folder = make_folders(tmp_path)
-    words = ("--normal", folder / "good", "--unlabeled", folder / "pool", "--out", folder / "run")
-    assert run("fit", *words, "--jobs", 1, *TINY).returncode == 0
+def test_the_command_line_takes_an_engine(fitted: Path) -> None:
     found = []
     for engine in ("torch", "onnx"):
-        done = run("score", folder / "run", folder / "pool", "--engine", engine)
+        done = run("score", fitted / "run", fitted / "pool", "--engine", engine)
         assert done.returncode == 0, done.stderr
         rows = [line.rsplit(",", 3) for line in done.stdout.splitlines()[1:]]
         found.append([[row[0], row[2]] for row in rows])
@@ -133,17 +146,27 @@ def test_the_example_is_short() -> None:
 
 @pytest.mark.slow
 def test_the_example_runs_where_there_is_neither_torch_nor_stssad(tmp_path: Path) -> None:
-    from stssad.exported import export_onnx
+    from stssad.deploy.export import export_onnx
 
-    model = fitted("pretrained")
+    model = made_by("pretrained")
     export_onnx(model, tmp_path / "m.onnx", {})
     image = pixels(1, 64, 9, 1)
     Image.fromarray(image[0].permute(1, 2, 0).numpy()).save(tmp_path / "a.png")
     venv.create(tmp_path / "env", with_pip=True)
     python = tmp_path / "env" / "bin" / "python"
     constraints = EXAMPLE.parent.parent / "constraints.txt"
-    install = [python, "-m", "pip", "install", "-q", "-c", constraints, "onnxruntime", "numpy",
-               "pillow"]  # fmt: skip
+    install = [
+        python,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "-c",
+        constraints,
+        "onnxruntime",
+        "numpy",
+        "pillow",
+    ]
     if subprocess.run(install, capture_output=True).returncode != 0:
         pytest.skip("packages can't be installed here")
     assert subprocess.run([python, "-c", "import torch"], capture_output=True).returncode != 0
@@ -183,9 +206,9 @@ def test_features_in_onnx_runtime_are_torchs() -> None:
 @pytest.mark.skipif(DATA is None, reason="STSSAD_DATA names no folder of real images")
 def test_500_real_images_get_the_models_scores_labels_and_maps(tmp_path: Path) -> None:
     """The default at its full size, from its own category and from others."""
-    from stssad.exported import export_onnx
-    from stssad.images import find_images, read_images
-    from stssad.settings import Reading
+    from stssad.deploy.export import export_onnx
+    from stssad.images.reading import Reading
+    from stssad.images.source import find_images, read_images
 
     root = Path(str(DATA)) / "mvtec"
     folders = ("tile/train/good", "tile/test", "bottle/train/good", "hazelnut/train/good")
@@ -213,9 +236,9 @@ def test_500_real_images_get_the_models_scores_labels_and_maps(tmp_path: Path) -
 
 def test_openvino_reads_the_file_too(tmp_path: Path) -> None:
     openvino = pytest.importorskip("openvino", reason="openvino isn't installed")
-    from stssad.exported import export_onnx
+    from stssad.deploy.export import export_onnx
 
-    model, new = fitted("two sizes"), pixels(5, 64, 9, 2)
+    model, new = made_by("two sizes"), pixels(5, 64, 9, 2)
     export_onnx(model, tmp_path / "m.onnx", {})
     exact = {"INFERENCE_PRECISION_HINT": "f32"}  # else some CPUs compute in half precision
     compiled = openvino.compile_model(str(tmp_path / "m.onnx"), "CPU", exact)

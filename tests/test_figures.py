@@ -10,11 +10,11 @@ import torch
 from PIL import Image
 
 from stssad.augment.cutdiff import CutDiff
-from stssad.bench.cell import Cell, Line, Store
-from stssad.bench.figures import FIGURES, Sources, cutdiff_parameters, write_figure
-from stssad.storage import write_tensors
-from stssad.testbeds.mvtec import PAPER_CATEGORIES
-from stssad.testbeds.synthetic import demonstrative_tasks
+from stssad.experiments.bench.cell import Cell, Line, Store
+from stssad.experiments.bench.figures import FIGURES, Sources, cutdiff_parameters, write_figure
+from stssad.experiments.testbeds.mvtec import PAPER_CATEGORIES
+from stssad.experiments.testbeds.synthetic import demonstrative_tasks
+from stssad.storage.files import write_tensors
 
 pytest.importorskip("matplotlib", reason="matplotlib is in the extra `bench`")
 
@@ -46,8 +46,12 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> Sources:
     sets = {name: torch.randn(40, 4).half() for name in ("training", "augmented", "pool")}
     labels = torch.tensor([0, 1] * 20, dtype=torch.uint8)
     write_tensors(results / "embeddings.safetensors", {**sets, "pool_labels": labels})
-    side = {"at": [8, 16], "mean": [[1.0] * 4] * 2, "deviation": [[0.1] * 4] * 2,
-            "exponents": [1.0] * 4}  # fmt: skip
+    side = {
+        "at": [8, 16],
+        "mean": [[1.0] * 4] * 2,
+        "deviation": [[0.1] * 4] * 2,
+        "exponents": [1.0] * 4,
+    }
     facts = {"runs": 3, "layers": side, "images": side}
     (results / "complexity.json").write_text(json.dumps(facts))
     return Sources(results, data)

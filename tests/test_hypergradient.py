@@ -1,4 +1,4 @@
-"""Eq. 2 in float64, against numerical derivatives and the naive form that keeps the graph."""
+"""Eq. 3 in float64, against numerical derivatives and the naive form that keeps the graph."""
 
 import math
 from collections.abc import Callable
@@ -54,9 +54,12 @@ class Step:
         return moved, buffers
 
     def val_loss(
-        self, theta: Tensors, buffers: Tensors, a: Tensor,
+        self,
+        theta: Tensors,
+        buffers: Tensors,
+        a: Tensor,
         loss: Callable[..., Tensor] = mean_distance_loss,
-    ) -> Tensor:  # fmt: skip
+    ) -> Tensor:
         """L_val with everything embedded at once."""
         augmented = self.problem.augmentation(self.sample.sources, a, self.sample.noise)
         sets = (self.sample.train, augmented, self.sample.pool)

@@ -8,8 +8,8 @@ import pytest
 import torch
 from PIL import Image
 
-from stssad.images import as_images
-from stssad.settings import Reading
+from stssad.images.reading import Reading
+from stssad.images.source import as_images
 
 
 def save(

@@ -12,12 +12,12 @@ from torch import Tensor
 
 from stssad import STSSAD, Patch, PretrainedSettings
 from stssad.augment.light import GAIN, GAMMA, OFFSET, RAMP, draw_light, ramp, relit
-from stssad.images import find_images, read_images
-from stssad.scoring.conditions import differences
+from stssad.experiments.testbeds.light import LIGHTS
+from stssad.experiments.testbeds.synthetic import texture_crops
+from stssad.images.reading import Reading
+from stssad.images.source import find_images, read_images
+from stssad.scoring.conditions import find_differences
 from stssad.scoring.nuisance import leading_directions, without
-from stssad.settings import Reading
-from stssad.testbeds.light import LIGHTS
-from stssad.testbeds.synthetic import texture_crops
 
 FEW = PretrainedSettings(max_iterations=2, val_augmented_samples=4, smoothing=2)
 
@@ -78,15 +78,15 @@ def test_normal_images_in_other_light_raise_no_alarm(gain: float) -> None:
 
 def test_a_pool_in_other_light_is_told_with_numbers() -> None:
     train, pool = textured(80, 0), textured(40, 1)
-    assert differences(train, pool) == []
-    dark = differences(train, pool * 0.7)
+    assert find_differences(train, pool) == []
+    dark = find_differences(train, pool * 0.7)
     assert "brightness" in [d.name for d in dark]
     found = next(d for d in dark if d.name == "brightness")
     assert found.pool == pytest.approx(0.7 * found.normal, rel=0.1) and found.share > 0.5
     blurred = torch.nn.functional.avg_pool2d(pool, 5, 1, 2)
-    assert "sharpness" in [d.name for d in differences(train, blurred)]
+    assert "sharpness" in [d.name for d in find_differences(train, blurred)]
     blue = pool * torch.tensor([0.9, 1.0, 1.1])[:, None, None]
-    assert "colour" in [d.name for d in differences(train, blue.clamp(0, 1))]
+    assert "colour" in [d.name for d in find_differences(train, blue.clamp(0, 1))]
 
 
 def test_defects_are_not_told_as_light() -> None:
@@ -94,14 +94,14 @@ def test_defects_are_not_told_as_light() -> None:
     train, pool = textured(80, 0), textured(40, 1)
     where = torch.rand(20, 2, generator=torch.Generator().manual_seed(0))
     spot = Patch()(pool[:20], torch.tensor([math.log(0.03), 0.0, 0.0, -0.9]), where)
-    assert differences(train, torch.cat([spot, pool[20:]])) == []
+    assert find_differences(train, torch.cat([spot, pool[20:]])) == []
 
 
 def test_the_warning_reaches_the_user() -> None:
     train, pool = textured(60, 0), textured(30, 1) * 0.7
     model = STSSAD(augmentation=Patch(sizes=(0.02,)), settings=FEW).fit(train, pool)
-    told = [w for w in model.warnings_ if "darker than normal images" in w]
-    assert len(told) == 1 and "mean grey" in told[0]
+    warned = [w for w in model.warnings_ if "darker than normal images" in w]
+    assert len(warned) == 1 and "mean grey" in warned[0]
 
 
 @pytest.mark.slow

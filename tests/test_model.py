@@ -17,13 +17,20 @@ from torch import nn
 import stssad
 from stssad import STSSAD, CutDiff, PretrainedSettings, ResNet18, Rotation, Settings
 from stssad.methods.paper_candidate import PaperCandidate, choose
-from stssad.tuning.restarts import Event
+from stssad.tuning.progress import Event
 from stssad.tuning.val_loss import mean_distance_loss, mmd_loss
 
 TINY = Settings(
-    image_size=32, width=4, batch_size=8, warm_start_epochs=1, max_iterations=3,
-    val_train_samples=10, val_augmented_samples=6, val_pool_samples=None, smoothing=2,
-)  # fmt: skip
+    image_size=32,
+    width=4,
+    batch_size=8,
+    warm_start_epochs=1,
+    max_iterations=3,
+    val_train_samples=10,
+    val_augmented_samples=6,
+    val_pool_samples=None,
+    smoothing=2,
+)
 GENERATOR = torch.Generator().manual_seed(0)
 TRAIN = torch.rand(20, 3, 32, 32, generator=GENERATOR) * 0.5 + 0.3
 POOL = torch.rand(12, 3, 32, 32, generator=GENERATOR) * 0.5 + 0.3
@@ -75,7 +82,7 @@ def candidate(
 def test_a_collapsed_start_is_chosen_only_if_all_are() -> None:
     never_learned, shrank = candidate(0, 9.0, math.log(2), 0.69), candidate(1, 8.0, 0.1, 0.7)
     learned, better = candidate(2, 2.0, 0.1, 0.1), candidate(3, 3.0, 0.2, 0.1)
-    identity = candidate(4, 7.0, 0.3, 0.3, change=0.1)  # told apart, but hardly changed
+    identity = candidate(4, 7.0, 0.3, 0.3, change=0.1)  # distinguished, but hardly changed
     assert choose([never_learned, shrank, learned, better, identity]) == 3
     assert choose([never_learned, shrank]) == 0
 
@@ -231,7 +238,7 @@ def test_a_model_of_the_version_before_is_refused(model: STSSAD, tmp_path: Path)
 
 
 def test_a_saved_model_has_no_head(model: STSSAD, tmp_path: Path) -> None:
-    from stssad.storage import read_tensors
+    from stssad.storage.files import read_tensors
 
     model.save(tmp_path)
     assert not any("head" in name for name in read_tensors(tmp_path / "model.safetensors"))
@@ -311,7 +318,6 @@ def test_settings_encoders_and_parts_of_the_other_method_are_refused() -> None:
         (STSSAD("paper", settings=PretrainedSettings()), "belongs to the method 'pretrained'"),
         (STSSAD(encoder=ResNet18(4)), "ResNet18 is to be trained"),
         (STSSAD("paper", encoder=stssad.EfficientNetLite0()), "keeps its weights"),
-        (STSSAD("paper", parts=[stssad.MemoryBank()]), "parts belong to the pretrained method"),
         (STSSAD("papers"), "unknown method 'papers'; use pretrained, paper"),
         (STSSAD(augmentation=[]), "augmentation is an empty list"),
     ):

@@ -1,12 +1,34 @@
 """What the paper proves or claims of its validation loss."""
 
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
+from stssad.scoring.gaussian import score_variance
+from stssad.tuning.hypergradient import hypergradient
 from stssad.tuning.val_loss import mean_distance_loss, mmd_loss, total_distance_normalize
 
 GRID = torch.linspace(-0.99, 0.99, 41, dtype=torch.float64)
+
+
+MAP = Path(__file__).parent.parent / "docs" / "paper-map.md"
+
+
+@pytest.mark.parametrize(
+    ("number", "function"), [(1, mean_distance_loss), (3, hypergradient), (4, score_variance)]
+)
+def test_equations_have_the_papers_numbers(number: int, function: Callable[..., Any]) -> None:
+    """Eq. 2 is the inequality before the second-order update, and nothing computes it."""
+    words = f"{sys.modules[function.__module__].__doc__}{inspect.getsource(function)}"
+    assert f"Eq. {number}" in words and "Eq. 2" not in words
+    (row,) = (x for x in MAP.read_text().splitlines() if x.startswith(f"| Eq. {number},"))
+    assert f"{function.__module__.removeprefix('stssad.')}.{function.__name__}`" in row
 
 
 def singleton_loss(u1: Tensor, u2: Tensor) -> Tensor:

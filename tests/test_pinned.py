@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from stssad import STSSAD, CutDiff, Patch, PretrainedSettings, Scratch, Settings
-from stssad.testbeds.synthetic import texture_crops
+from stssad.experiments.testbeds.synthetic import texture_crops
 
 PINNED = Path(__file__).with_name("pinned.json")
 
@@ -49,10 +49,18 @@ def with_squares(images: Tensor, n: int) -> Tensor:
 
 def paper() -> STSSAD:
     settings = Settings(
-        image_size=32, width=4, batch_size=8, warm_start_epochs=2, max_iterations=4,
-        theta_updates=2, val_train_samples=10, val_augmented_samples=6, val_pool_samples=8,
-        smoothing=2, holdout_share=0.25,
-    )  # fmt: skip
+        image_size=32,
+        width=4,
+        batch_size=8,
+        warm_start_epochs=2,
+        max_iterations=4,
+        theta_updates=2,
+        val_train_samples=10,
+        val_augmented_samples=6,
+        val_pool_samples=8,
+        smoothing=2,
+        holdout_share=0.25,
+    )
     model = STSSAD("paper", CutDiff(sizes=(0.01, 0.1)), settings=settings, seed=3)
     return model.fit(crops(24, 32, 0), with_squares(crops(14, 32, 1), 5))
 
@@ -102,8 +110,10 @@ def test_both_methods_give_the_pinned_numbers(name: str) -> None:
         torch.testing.assert_close(
             torch.tensor(found[key], dtype=torch.float64),
             torch.tensor(wanted, dtype=torch.float64),
-            rtol=1e-6, atol=1e-6, msg=lambda text, key=key: f"{key}: {text}",
-        )  # fmt: skip
+            rtol=1e-6,
+            atol=1e-6,
+            msg=lambda text, key=key: f"{key}: {text}",
+        )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from stssad.processes import WorkerDiedError, event_queue, in_processes, unordered
+from stssad.parallel.processes import WorkerDiedError, event_queue, in_processes, unordered
 
 Notify = Callable[[object], None]
 
@@ -71,7 +71,7 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path: Path) -> None:
     script = tmp_path / "parent.py"
     script.write_text(
         "import sys, time\n"
-        "from stssad.processes import in_processes\n"
+        "from stssad.parallel.processes import in_processes\n"
         "def work(x, notify):\n"
         "    notify(x)\n"
         "    time.sleep(600)\n"

@@ -1,6 +1,7 @@
 """The page in a real browser: nothing missing, nothing asked for, no error."""
 
 import csv
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,18 +9,31 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from command import run
+from PIL import Image
+from small_run import TINY as WORDS
 
 from stssad import STSSAD, Rotation, Settings
-from stssad.report.charts import Line, line_chart, linear_ticks, log_ticks
-from stssad.report.material import Material, gather, packed
-from stssad.report.page import as_script, gallery_data, in_page, write_report
-from stssad.run import Run, environment
-from stssad.storage import write_json
+from stssad.images.decode import read_image
+from stssad.images.reading import Aspect, Reading
+from stssad.report.charts import Line, draw_lines, linear_ticks, log_ticks
+from stssad.report.material import Material, gather, pack_thumbnails
+from stssad.report.page import build_gallery, embed_image, to_script, write_report
+from stssad.runs.environment import environment
+from stssad.runs.run import Run
+from stssad.storage.files import json_digest, read_json, write_json
 
 TINY = Settings(
-    image_size=32, width=4, holdout_share=0.3, batch_size=8, warm_start_epochs=1, max_iterations=3,
-    val_train_samples=10, val_augmented_samples=6, smoothing=2,
-)  # fmt: skip
+    image_size=32,
+    width=4,
+    holdout_share=0.3,
+    batch_size=8,
+    warm_start_epochs=1,
+    max_iterations=3,
+    val_train_samples=10,
+    val_augmented_samples=6,
+    smoothing=2,
+)
 FACTS = {"title": "<b>Bolts & nuts</b>", "command": "stssad fit --out 'a b'", **environment()}
 
 
@@ -52,7 +66,7 @@ def test_page_has_no_error_asks_for_nothing_and_shows_its_images(
     assert errors == []
     assert [url for url in requests if not url.startswith("data:")] == [report.as_uri()]
     assert tab.locator(".card img").count() == 60
-    tab.evaluate("document.getElementById('decided').open = true")
+    tab.evaluate("document.getElementById('method').open = true")
     widths = tab.evaluate("[...document.images].filter(i => i.complete).map(i => i.naturalWidth)")
     assert len(widths) >= 3 * 6 and set(widths) == {32}
     assert tab.locator("svg").count() == 1 + 3 + 2 + 1
@@ -111,9 +125,9 @@ def test_the_threshold_moves_and_the_counts_are_right(
         )
         assert took < 100
         rate = 100 * float((summary.normal_scores > threshold).mean())
-        said = tab.locator("#said").inner_text()
-        assert f": {n_flagged} of 60 flagged" in said and f"{rate:.1f} % of unseen" in said
-        assert tab.locator(".card[data-group=flagged]").count() == n_flagged
+        counts = tab.locator("#counts").inner_text()
+        assert f": {n_flagged} of 60 flagged" in counts and f"{rate:.1f} % of unseen" in counts
+        assert tab.locator(".card[data-status=flagged]").count() == n_flagged
     tab.evaluate("t => gallery.move(t)", float(order[6] + order[7]) / 2)
     tab.click("[data-filter=flagged]")
     assert tab.locator(".card:visible").count() == 7
@@ -147,22 +161,109 @@ def test_hostile_names_are_text(tmp_path: Path, browser: Any) -> None:
     tab.close()
 
 
+def save_12_bit(folder: Path, n: int, seed: int) -> None:
+    """Grey PNGs as a camera of 12 bits writes them: 16 bits a pixel, white at 4095."""
+    folder.mkdir(parents=True)
+    rng = np.random.default_rng(seed)
+    for i in range(n):
+        values = rng.integers(1500, 4096, (40, 40)).astype(np.uint16)
+        Image.fromarray(values).save(folder / f"{i:02d}.png")
+
+
+def test_examples_of_12_bit_images_are_as_bright_as_what_was_learned_from(tmp_path: Path) -> None:
+    save_12_bit(tmp_path / "good", 24, 0)
+    save_12_bit(tmp_path / "pool", 12, 1)
+    done = run(
+        "fit",
+        "--normal",
+        tmp_path / "good",
+        "--unlabeled",
+        tmp_path / "pool",
+        "--out",
+        tmp_path / "run",
+        "--jobs",
+        1,
+        "--quiet",
+        *WORDS,
+    )
+    assert done.returncode == 0, done.stderr
+    material = Material.load(tmp_path / "run")
+    mean = 255 * (1500 + 4096) / 2 / 4095
+    assert material.normal.float().mean() == pytest.approx(mean, abs=6)
+    assert material.augmented.float().mean() > mean / 3
+    text = (tmp_path / "run/report.html").read_text()
+    assert "file://" not in text  # a browser would show these files nearly black
+
+
+SPOT, WIDE, HIGH = (130, 90), 300, 200  # of a bright spot, and of its file, in pixels
+
+
+@pytest.mark.parametrize("upright", [True, False])
+@pytest.mark.parametrize("aspect", ["stretch", "crop", "pad"])
+def test_large_view_draws_the_map_over_the_pixels_that_it_belongs_to(
+    report: Path, tmp_path: Path, browser: Any, aspect: Aspect, upright: bool
+) -> None:
+    """A spot in a file that isn't square, and a map that is high only where the model sees it."""
+    pixels = np.full((HIGH, WIDE), 40, np.uint8)
+    pixels[SPOT[1] - 9 : SPOT[1] + 9, SPOT[0] - 9 : SPOT[0] + 9] = 255
+    photo, at = Image.fromarray(pixels), (SPOT[0] / WIDE, SPOT[1] / HIGH)
+    if not upright:
+        photo, at = photo.transpose(Image.Transpose.TRANSPOSE), at[::-1]
+    photo.save(tmp_path / "spot.png")
+    side = 48
+    seen = read_image(tmp_path / "spot.png", Reading(side, aspect))[..., 0] > 150
+    rows, columns = np.nonzero(seen)
+    folder = Path(shutil.copytree(report.parent, tmp_path / "run"))
+    content = read_json(folder / "model.json", "")
+    content["settings"]["aspect"] = aspect
+    del content["sha256"]
+    write_json(folder / "model.json", {**content, "sha256": json_digest(content)})
+    material = Material.load(folder)
+    maps = torch.from_numpy(np.tile(seen * np.uint8(255), (60, 1, 1)))
+    replace(material, maps=maps, files=[str(tmp_path / "spot.png")] * 60).save(folder)
+    tab = browser.new_page(viewport={"width": 1100, "height": 900})
+    tab.goto(write_report(Run.open(folder)).as_uri())
+    tab.locator(".card").first.click()
+    tab.wait_for_function("document.querySelector('.large img')?.naturalWidth >= 200")
+    image, canvas = (tab.locator(f".large {name}").bounding_box() for name in ("img", "canvas"))
+    for k, (edge, size) in enumerate((("x", "width"), ("y", "height"))):
+        share = ((columns, rows)[k].mean() + 0.5) / side
+        shown = (canvas[edge] + share * canvas[size] - image[edge]) / image[size]
+        assert shown == pytest.approx(at[k], abs=0.015), edge
+    tab.close()
+
+
+def test_shares_of_normal_images_are_plain_numbers(report: Path, browser: Any) -> None:
+    tab = browser.new_page()
+    tab.goto(report.as_uri())
+    shares = [1, 0.998, 0.995, 0.5, 0.0123, 0.001]
+    shown = tab.evaluate("shares => shares.map(Gallery.percent)", shares)
+    assert shown == ["100 %", "100 %", "100 %", "50 %", "1.2 %", "0.1 %"]
+    titles = tab.evaluate("[...document.querySelectorAll('.card')].map(card => card.title)")
+    assert titles and not any("e+" in title for title in titles)
+    tab.close()
+
+
 def test_two_thousand_images_make_a_small_and_quick_page(tmp_path: Path, browser: Any) -> None:
     page(tmp_path, None, n_pool=12)
     rng, n = np.random.default_rng(0), 2000
     images = torch.from_numpy(rng.integers(0, 255, (40, 3, 256, 256), np.uint8))
     smooth = torch.nn.functional.avg_pool2d(images.float(), 9, 1, 4).to(torch.uint8)
-    thumbnails, offsets = packed(smooth.repeat(50, 1, 1, 1))
+    thumbnails, offsets = pack_thumbnails(smooth.repeat(50, 1, 1, 1))
     material = replace(
-        Material.load(tmp_path), thumbnails=thumbnails, offsets=offsets, files=[""] * n,
-        names=[f"image {i}" for i in range(n)], kinds=torch.arange(n) % 3,
+        Material.load(tmp_path),
+        thumbnails=thumbnails,
+        offsets=offsets,
+        files=[""] * n,
+        names=[f"image {i}" for i in range(n)],
+        groups=torch.arange(n) % 3,
         maps=torch.randint(0, 255, (n, 16, 16), dtype=torch.uint8),
-    )  # fmt: skip
+    )
     material.save(tmp_path)
     run = Run.open(tmp_path)
     summary = replace(run.summary(), pool_scores=rng.normal(size=n))
-    told = gallery_data(summary, material, lambda i: in_page(material, i), {})
-    assert len(as_script(told)) < 25e6
+    gallery = build_gallery(summary, material, lambda i: embed_image(summary, material, i), {})
+    assert len(to_script(gallery)) < 25e6
     tab = browser.new_page()
     tab.goto(run.report.as_uri())
     took = tab.evaluate(
@@ -172,7 +273,7 @@ def test_two_thousand_images_make_a_small_and_quick_page(tmp_path: Path, browser
           const a = performance.now(); gallery.move(t); document.body.offsetHeight
           return performance.now() - a })
         return times.sort((a, b) => a - b)[1] }""",
-        {**told, "threshold": 1.0},
+        {**gallery, "threshold": 1.0},
     )
     assert took < 100
     tab.close()
@@ -186,6 +287,6 @@ def test_ticks_are_round_and_within() -> None:
 
 
 def test_charts_survive_constant_and_infinite_values() -> None:
-    flat = line_chart([Line("x", [0, 1, 2], [1.0, 1.0, 1.0], 0)], "y")
-    wild = line_chart([Line("x", [0, 1, 2], [1e-9, 1.0, 1e9], 0)], "y", log=True)
+    flat = draw_lines([Line("x", [0, 1, 2], [1.0, 1.0, 1.0], 0)], "y")
+    wild = draw_lines([Line("x", [0, 1, 2], [1e-9, 1.0, 1e9], 0)], "y", log=True)
     assert "nan" not in flat + wild

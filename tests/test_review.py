@@ -1,4 +1,4 @@
-"""Marks, the order in which images are proposed, kinds, and what a refit learns."""
+"""Labels, the order in which images are proposed, groups, and what a refit learns."""
 
 import csv
 import shutil
@@ -11,22 +11,25 @@ import pytest
 import torch
 from command import run
 from PIL import Image
-from small_run import assert_one_sentence, make_folders
-from small_run import fit as fit_paper
+from small_run import assert_one_sentence
 
 from stssad import STSSAD, Run
-from stssad.exported import export_onnx
-from stssad.methods.refit import N_KEPT, Far, unseen_scores
-from stssad.review.marks import Marks, read_marks, write_marks
-from stssad.review.order import N_DOUBTFUL, proposed, wilson
-from stssad.review.refitting import KEPT, refit_run, refitted, save_threshold
+from stssad.deploy.export import export_onnx
+from stssad.encoders.features import Features, NormalFeatures
+from stssad.experiments.testbeds.synthetic import texture_crops
+from stssad.methods.refit import N_PATCHES, FarPatches, RefitData, relearn, unseen_scores
+from stssad.review.labels import Label, Labels, read_labels, write_labels
+from stssad.review.order import N_DOUBTFUL, propose_order, wilson_interval
+from stssad.runs.folder import RunFolder
+from stssad.runs.refit import refit_model, refit_run, save_threshold
 from stssad.scoring.examples import WEIGHT, Examples
+from stssad.scoring.folds import random_folds
 from stssad.scoring.gaussian import GaussianDensity
-from stssad.scoring.kinds import kinds_of
+from stssad.scoring.groups import group_anomalies
 from stssad.scoring.memory_bank import MemoryBank, highest, nearest_distances
+from stssad.scoring.score import PretrainedScore
 from stssad.scoring.threshold import reviewed_threshold, threshold_for
-from stssad.storage import read_tensors, write_tensors
-from stssad.testbeds.synthetic import texture_crops
+from stssad.storage.files import read_tensors, write_tensors
 
 N_DARK, N_POOL = 9, 36
 
@@ -48,9 +51,23 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("review")
     save(made / "good", 50, 0)
     save(made / "pool", N_POOL, 1, N_DARK)
-    done = run("fit", "--normal", made / "good", "--unlabeled", made / "pool", "--out",
-               made / "run", "--max-iterations", 1, "--tuning-size", 32, "--jobs", 1,
-               "--augmentation", "patch")  # fmt: skip
+    done = run(
+        "fit",
+        "--normal",
+        made / "good",
+        "--unlabeled",
+        made / "pool",
+        "--out",
+        made / "run",
+        "--max-iterations",
+        1,
+        "--tuning-size",
+        32,
+        "--jobs",
+        1,
+        "--augmentation",
+        "patch",
+    )
     assert done.returncode == 0, done.stderr
     return made
 
@@ -61,92 +78,99 @@ def own(folder: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(folder / "run", tmp_path / "run"))
 
 
-def marks_file(folder: Path, path: Path, words: dict[int, str]) -> Path:
+def labels_file(folder: Path, path: Path, words: dict[int, str]) -> Path:
     rows = Run.open(folder / "run").predictions()
     lines = [f"{rows[i].image_path},{word}" for i, word in words.items()]
-    path.write_text("image_path,mark\n" + "\n".join(lines) + "\n")
+    path.write_text("image_path,label\n" + "\n".join(lines) + "\n")
     return path
 
 
-def test_the_last_word_counts_and_can_be_taken_back(tmp_path: Path) -> None:
-    marks = Marks(tmp_path)
+def test_the_latest_label_counts_and_can_be_undone(tmp_path: Path) -> None:
+    labels = Labels(tmp_path)
     odd = 'a "b",\udcff\n.png'
-    marks.add(odd, "good", "ann")
-    marks.add("b.png", "defect", "bob")
-    marks.add(odd, "defect", "bob")
-    assert {m.image: m.mark for m in marks.all().values()} == {odd: "defect", "b.png": "defect"}
-    assert marks.undo("bob") == odd and odd not in marks.all()
-    assert marks.undo("ann") is None  # hers was overruled
-    assert marks.undo("bob") == "b.png" and marks.undo("bob") is None
-    marks.add(odd, "unsure", "ann")
+    labels.add(odd, "good", "ann")
+    labels.add("b.png", "defect", "bob")
+    labels.add(odd, "defect", "bob")
+    assert {m.image: m.label for m in labels.all().values()} == {odd: "defect", "b.png": "defect"}
+    assert labels.undo("bob") == odd and odd not in labels.all()
+    assert labels.undo("ann") is None  # hers was overruled
+    assert labels.undo("bob") == "b.png" and labels.undo("bob") is None
+    labels.add(odd, "unsure", "ann")
     with open(tmp_path / "m.csv", "w", encoding="utf-8", errors="surrogateescape") as file:
-        write_marks(Marks(tmp_path).all().values(), file)
-    assert {m.image: m.mark for m in read_marks(tmp_path / "m.csv").values()} == {odd: "unsure"}
-    with pytest.raises(ValueError, match="a mark is good, defect, unsure"):
-        marks.add("c.png", "bad")
+        write_labels(Labels(tmp_path).all().values(), file)
+    assert {m.image: m.label for m in read_labels(tmp_path / "m.csv").values()} == {odd: "unsure"}
+    with pytest.raises(ValueError, match="a label is good, defect, unsure"):
+        labels.add("c.png", "bad")
 
 
-def test_many_mark_at_once_and_none_is_lost(tmp_path: Path) -> None:
-    marks = Marks(tmp_path)
+def test_rows_without_a_label_are_passed_over(tmp_path: Path) -> None:
+    """So that the list of all images that the studio exports can be read back."""
+    path = tmp_path / "list.csv"
+    path.write_text("\ufeffrank,label,image_path\n1,,a.png\n2,good,'=b.png\n", "utf-8")
+    assert {m.image: m.label for m in read_labels(path).values()} == {"=b.png": "good"}
+
+
+def test_many_people_label_at_once_and_no_label_is_lost(tmp_path: Path) -> None:
+    labels = Labels(tmp_path)
 
     def work(who: int) -> None:
         for k in range(25):
-            marks.add(f"{who}-{k}.png", "good", str(who))
+            labels.add(f"{who}-{k}.png", "good", str(who))
 
     threads = [threading.Thread(target=work, args=(who,)) for who in range(6)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(marks.all()) == 150
+    assert len(labels.all()) == 150
 
 
-def test_a_damaged_file_of_marks_is_named(tmp_path: Path) -> None:
-    (tmp_path / "marks.sqlite").write_bytes(b"no database at all" * 100)
+def test_a_damaged_file_of_labels_is_named(tmp_path: Path) -> None:
+    (tmp_path / "labels.sqlite").write_bytes(b"no database at all" * 100)
     with pytest.raises(ValueError, match="is damaged"):
-        Marks(tmp_path)
+        Labels(tmp_path)
 
 
-def test_doubtful_images_come_first_then_one_of_each_kind() -> None:
+def test_doubtful_images_come_first_then_one_of_each_group() -> None:
     scores = np.linspace(-5, 5, 101)
-    kinds = [-1] * 50 + [0] * 30 + [1] * 21
-    order = proposed(scores, 0.05, kinds, marked=[51])
+    groups = [-1] * 50 + [0] * 30 + [1] * 21
+    order = propose_order(scores, 0.05, groups, labelled=[51])
     first = order[:N_DOUBTFUL]
     assert sorted(first) == [46, 47, 48, 49, 50, 52, 53, 54, 55, 56]
     assert 51 not in order and sorted(order) == [i for i in range(101) if i != 51]
-    assert order[N_DOUBTFUL : N_DOUBTFUL + 2] == [79, 100]  # the clearest of each kind
+    assert order[N_DOUBTFUL : N_DOUBTFUL + 2] == [79, 100]  # the clearest of each group
 
 
 def test_wilson_intervals() -> None:
-    assert wilson(0, 0) == (0, 1)
-    low, high = wilson(8, 10)
+    assert wilson_interval(0, 0) == (0, 1)
+    low, high = wilson_interval(8, 10)
     assert low == pytest.approx(0.490, abs=2e-3) and high == pytest.approx(0.943, abs=2e-3)
-    assert wilson(10, 10)[1] == pytest.approx(1)
+    assert wilson_interval(10, 10)[1] == pytest.approx(1)
 
 
-def test_kinds_are_as_many_as_there_are() -> None:
+def test_groups_are_as_many_as_there_are() -> None:
     rng = np.random.default_rng(0)
     centers = 3 * np.eye(20)[:3]
     rows = np.concatenate([center + 0.3 * rng.normal(size=(12, 20)) for center in centers])
-    found = kinds_of(rows.astype(np.float32))
+    found = group_anomalies(rows.astype(np.float32))
     assert len(set(found)) == 3
     assert all(len(set(found[k : k + 12])) == 1 for k in (0, 12, 24))
-    one = kinds_of(rng.normal(size=(40, 200)).astype(np.float32))
+    one = group_anomalies(rng.normal(size=(40, 200)).astype(np.float32))
     assert set(one) == {0}
-    assert set(kinds_of(np.ones((30, 5), np.float32))) == {0}
-    assert kinds_of(rows[:4].astype(np.float32)).tolist() == [0] * 4
+    assert set(group_anomalies(np.ones((30, 5), np.float32))) == {0}
+    assert group_anomalies(rows[:4].astype(np.float32)).tolist() == [0] * 4
 
 
-def test_kept_patches_give_the_scores_that_a_larger_bank_gives() -> None:
+def test_stored_patches_give_the_scores_that_a_larger_bank_gives() -> None:
     """Against a bank that holds the good images' patches, compared with every patch."""
     generator = torch.Generator().manual_seed(0)
     bank = MemoryBank(n_highest=3)
     bank.bank = torch.randn(50, 6, generator=generator)
     patches = torch.randn(8, 40, 6, generator=generator)
     distances = nearest_distances(patches.flatten(0, 1), bank.bank).reshape(8, 40)
-    top = distances.topk(N_KEPT)
+    top = distances.topk(N_PATCHES)
     index = top.indices[:, :, None].expand(-1, -1, 6)
-    far = Far(patches.gather(1, index), top.values)
+    far = FarPatches(patches.gather(1, index), top.values)
     good = torch.tensor([2, 5])
     added = far.patches[good].flatten(0, 1)
     larger = torch.cat([bank.bank, added])
@@ -162,22 +186,26 @@ def test_kept_patches_give_the_scores_that_a_larger_bank_gives() -> None:
 def test_good_ones_join_and_defects_teach(folder: Path, tmp_path: Path) -> None:
     run_ = Run.open(folder / "run")
     false = {i: "good" for i in range(N_DARK, N_DARK + 6)}
-    path = marks_file(folder, tmp_path / "m.csv", {**false, **{i: "defect" for i in range(6)}})
-    model, compared = refitted(run_, read_marks(path))
+    path = labels_file(folder, tmp_path / "m.csv", {**false, **{i: "defect" for i in range(6)}})
+    model, compared = refit_model(run_, read_labels(path))
     before = run_.model()
     assert (compared.n_good, compared.n_defects) == (6, 6)
     assert len(model.normal_scores_) == len(before.normal_scores_)
     assert model.lesson_ is not None and model.lesson_.n_outliers >= 6
-    assert compared.after.recall[0] >= compared.before.recall[0]
-    parts = [part for part in model.model_.scorer.parts if isinstance(part, MemoryBank)]
-    assert [len(part.bank) for part in parts] == [
-        len(part.bank) + 6 * min(N_KEPT, side * side)
-        for part, side in zip(list(before.model_.scorer.parts)[1:], (4, 2), strict=True)
+    for side, of in ((compared.before, before), (compared.after, model)):
+        flagged = of.decision_scores_ > of.threshold_
+        assert (side.n_flagged, side.true) == (flagged.sum(), flagged[:6].sum())
+        assert (side.false, side.missed) == (flagged[list(false)].sum(), 6 - side.true)
+    after, old = model.model_.scorer, before.model_.scorer
+    assert isinstance(after, PretrainedScore) and isinstance(old, PretrainedScore)
+    assert [len(bank.bank) for bank in after.banks] == [
+        len(bank.bank) + 6 * min(N_PATCHES, side * side)
+        for bank, side in zip(old.banks, (4, 2), strict=True)
     ]
     fresh = model.decision_function(folder / "pool")
-    unmarked = [i for i in range(N_POOL) if i not in false and i >= 6]
-    np.testing.assert_allclose(fresh[unmarked], model.decision_scores_[unmarked], atol=0.02)
-    assert (fresh[:6] > model.decision_scores_[:6]).all()  # kept as if nobody had marked them
+    unlabelled = [i for i in range(N_POOL) if i not in false and i >= 6]
+    np.testing.assert_allclose(fresh[unlabelled], model.decision_scores_[unlabelled], atol=0.02)
+    assert (fresh[:6] > model.decision_scores_[:6]).all()  # as if nobody had labelled them
     model.save(tmp_path / "saved")
     again = STSSAD.load(tmp_path / "saved").decision_function(folder / "pool")
     np.testing.assert_allclose(again, fresh, rtol=1e-9)
@@ -185,19 +213,39 @@ def test_good_ones_join_and_defects_teach(folder: Path, tmp_path: Path) -> None:
     session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
     pixels = np.stack([np.asarray(Image.open(p)) for p in sorted((folder / "pool").iterdir())])
     found = session.run(["pred_score"], {session.get_inputs()[0].name: pixels})[0]
-    others = [*range(6), *unmarked]  # the logarithm of a distance that is nearly 0 says little
+    others = [*range(6), *unlabelled]  # the logarithm of a distance that is nearly 0 says little
     np.testing.assert_allclose(found[others], fresh[others], atol=1e-3)
 
 
-def test_marks_go_on_with_a_refitted_run(folder: Path, tmp_path: Path, own: Path) -> None:
-    """A second review begins where the first one ended, and refits from all marks."""
-    marks = {**{i: "defect" for i in range(5)}, 20: "good", 21: "unsure"}
-    path = marks_file(folder, tmp_path / "m.csv", marks)
-    done = refit_run(Run.open(own), read_marks(path), tmp_path / "second", "by a test")
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_labelled_defects_raise_what_resembles_them(seed: int) -> None:
+    """Of embeddings alone: unlabelled ones are separated better from normal ones."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = torch.randn(282, 20, generator=generator)
+    train, relit, pool = rows[:200], rows[:2] + 0.01 * rows[200:202], rows[202:]
+    pool[:40, 5] += 1.5  # too little to be outliers by themselves
+    source = torch.arange(2)
+    normal = NormalFeatures(Features(train), Features(relit), source)
+    score = PretrainedScore()
+    score.calibrate(score.fit(normal, random_folds(200, 0), 0))
+    data = RefitData(train, relit, source, [], pool, [], pool[:0], [])
+    before, after = (  # without and with labelled defects; the good ones are the same
+        relearn(score, data, np.arange(40, 50), np.arange(n), 0).pool_scores for n in (0, 20)
+    )
+    defects, normals = slice(20, 40), slice(50, 80)
+    aucs = [float((x[defects, None] > x[None, normals]).float().mean()) for x in (before, after)]
+    assert aucs[1] > aucs[0] + 0.1
+
+
+def test_labels_are_copied_to_a_refitted_run(folder: Path, tmp_path: Path, own: Path) -> None:
+    """A second review begins where the first one ended, and refits from all labels."""
+    labels = {**{i: "defect" for i in range(5)}, 20: "good", 21: "unsure"}
+    path = labels_file(folder, tmp_path / "m.csv", labels)
+    done = refit_run(Run.open(own), read_labels(path), tmp_path / "second", "by a test")
     second = Run.open(tmp_path / "second")
-    kept = Marks(second.folder).all()
-    assert {each.mark for each in kept.values()} == {"good", "defect", "unsure"} and len(kept) == 7
-    again = refit_run(second, kept, tmp_path / "third", "by a test")
+    labels = Labels(second.folder).all()
+    assert {x.label for x in labels.values()} == {"good", "defect", "unsure"} and len(labels) == 7
+    again = refit_run(second, labels, tmp_path / "third", "by a test")
     assert again.rate == done.rate == pytest.approx(0.01)  # not moved a second time
     third = Run.open(tmp_path / "third").summary()
     assert third.threshold == pytest.approx(second.summary().threshold, abs=0.02)
@@ -206,25 +254,32 @@ def test_marks_go_on_with_a_refitted_run(folder: Path, tmp_path: Path, own: Path
 @pytest.mark.parametrize(
     "forged",
     [
-        {"pool": torch.zeros(3, 5)}, {"normal": torch.zeros(50)}, {"source": torch.full((50,), 99)},
-        {"distances_0": torch.zeros(36, 0)}, {"patches_1": torch.zeros(36, 4, 3)},
-        {"relit": torch.full((2, 944), float("nan"))}, {"patches_normal_1": None},
-        {"pool": None}, {"distances_normal_0": torch.zeros(50, 16, 2)},
+        {"pool": torch.zeros(3, 5)},
+        {"normal": torch.zeros(50)},
+        {"source": torch.full((50,), 99)},
+        {"distances_0": torch.zeros(36, 0)},
+        {"patches_1": torch.zeros(36, 4, 3)},
+        {"relit": torch.full((2, 944), float("nan"))},
+        {"patches_normal_1": None},
+        {"pool": None},
+        {"distances_normal_0": torch.zeros(50, 16, 2)},
     ],
-)  # fmt: skip
+)
 def test_forged_files_of_a_refit_are_one_sentence(
     own: Path, folder: Path, tmp_path: Path, forged: dict[str, torch.Tensor | None]
 ) -> None:
     """With a checksum that is right."""
-    tensors = read_tensors(own / KEPT) | {k: v for k, v in forged.items() if v is not None}
-    kept = {name: tensor for name, tensor in tensors.items() if forged.get(name, 0) is not None}
-    write_tensors(own / KEPT, kept)
-    path = marks_file(folder, tmp_path / "m.csv", {0: "defect", 20: "good"})
+    tensors = read_tensors(RunFolder(own).refit) | {
+        k: v for k, v in forged.items() if v is not None
+    }
+    left = {name: tensor for name, tensor in tensors.items() if forged.get(name, 0) is not None}
+    write_tensors(RunFolder(own).refit, left)
+    path = labels_file(folder, tmp_path / "m.csv", {0: "defect", 20: "good"})
     with pytest.raises(ValueError, match="is damaged"):
-        refitted(Run.open(own), read_marks(path))
+        refit_model(Run.open(own), read_labels(path))
 
 
-def test_what_resembles_a_marked_defect_gains() -> None:
+def test_what_resembles_a_labelled_defect_gains() -> None:
     """By hand: cosines in the whitened space, and nothing resembles itself."""
     Z = torch.randn(60, 4, generator=torch.Generator().manual_seed(0))
     density = GaussianDensity().fit(Z)
@@ -234,7 +289,7 @@ def test_what_resembles_a_marked_defect_gains() -> None:
     density.examples = Examples(defects, good)
 
     def unit(rows: torch.Tensor) -> torch.Tensor:
-        w = torch.linalg.solve(density.whitening.cholesky, (rows - Z.mean(0)).double().T).T
+        w = (rows - Z.mean(0)).double() @ density.whitening.inverse.T
         return w / w.norm(dim=1, keepdim=True)
 
     of_defect = (unit(new) @ unit(defects).T).clamp_min(0).amax(1)
@@ -247,7 +302,7 @@ def test_what_resembles_a_marked_defect_gains() -> None:
     assert density.distance(new, own)[3] < 0.5 * density.distance(new)[3]
 
 
-def test_marks_move_the_threshold_within_bounds() -> None:
+def test_labels_move_the_threshold_within_bounds() -> None:
     normal = np.linspace(-2, 3, 1000)
     low, high = (threshold_for(normal, rate, -np.inf) for rate in (0.015, 0.002))
 
@@ -261,42 +316,42 @@ def test_marks_move_the_threshold_within_bounds() -> None:
 
 
 def test_refit_by_the_command_line(folder: Path, tmp_path: Path, own: Path) -> None:
-    path = marks_file(folder, tmp_path / "m.csv", {0: "defect", 20: "good", 21: "unsure"})
-    done = run("refit", own, "--marks", path, "--out", tmp_path / "new")
+    path = labels_file(folder, tmp_path / "m.csv", {0: "defect", 20: "good", 21: "unsure"})
+    done = run("refit", own, "--labels", path, "--out", tmp_path / "new")
     assert done.returncode == 0, done.stderr
     assert "learned from 1 good and 1 defective" in done.stdout
-    assert {"report.html", "scores.csv", "marks.csv"} <= {
+    assert {"report.html", "scores.csv", "labels.csv"} <= {
         p.name for p in (tmp_path / "new").iterdir()
     }
     scored = run("score", tmp_path / "new", folder / "pool", "--out", tmp_path / "s.csv")
     assert scored.returncode == 0, scored.stderr
     assert_one_sentence(
-        run("refit", own, "--marks", path, "--out", tmp_path / "new"), "isn't empty"
+        run("refit", own, "--labels", path, "--out", tmp_path / "new"), "isn't empty"
     )
-    assert_one_sentence(run("refit", own, "--out", tmp_path / "x"), "nothing is marked")
-    path.write_text("image_path,mark\nelsewhere.png,good\n")
-    assert_one_sentence(run("refit", own, "--marks", path, "--out", tmp_path / "x"), "isn't in the")
-    path.write_text("image_path,mark\na.png,bad\n")
-    assert_one_sentence(run("review", own, "--marks", path), "a mark is good, defect, unsure")
+    assert_one_sentence(run("refit", own, "--out", tmp_path / "x"), "nothing is labelled")
+    path.write_text("image_path,label\nelsewhere.png,good\n")
+    assert_one_sentence(
+        run("refit", own, "--labels", path, "--out", tmp_path / "x"), "isn't in the"
+    )
+    path.write_text("image_path,label\na.png,bad\n")
+    assert_one_sentence(run("review", own, "--labels", path), "a label is good, defect, unsure")
     assert not (tmp_path / "x").exists()
 
 
 def test_review_by_the_command_line(folder: Path, tmp_path: Path, own: Path) -> None:
-    path = marks_file(folder, tmp_path / "m.csv", {0: "defect", 30: "good"})
-    done = run("review", own, "--marks", path, "--out", tmp_path / "all.csv", "--next", 3)
+    path = labels_file(folder, tmp_path / "m.csv", {0: "defect", 30: "good"})
+    done = run("review", own, "--labels", path, "--out", tmp_path / "all.csv", "--next", 3)
     assert done.returncode == 0, done.stderr
-    assert "2 of 36 images are marked: 1 good, 1 defect" in done.stdout
-    assert "recall 100 %" in done.stdout and len(read_marks(tmp_path / "all.csv")) == 2
+    assert "2 of 36 images are labelled: 1 good, 1 defect" in done.stdout
+    assert "recall 100 %" in done.stdout and len(read_labels(tmp_path / "all.csv")) == 2
     named = done.stdout.strip().splitlines()[-3:]
     assert all(Path(name).is_file() for name in named)
 
 
-def test_the_papers_method_says_why_not(tmp_path: Path) -> None:
-    made = make_folders(tmp_path)
-    assert fit_paper(made).returncode == 0
-    path = marks_file(made, tmp_path / "m.csv", {0: "good"})
+def test_the_papers_method_says_why_not(fitted: Path, tmp_path: Path) -> None:
+    path = labels_file(fitted, tmp_path / "m.csv", {0: "good"})
     assert_one_sentence(
-        run("refit", made / "run", "--marks", path, "--out", tmp_path / "x"), "pretrained method"
+        run("refit", fitted / "run", "--labels", path, "--out", tmp_path / "x"), "pretrained method"
     )
 
 
@@ -325,3 +380,38 @@ def test_flagged_images_are_copied_and_nothing_is_overwritten(folder: Path, tmp_
     assert (flagged / "00.png").read_text() == "mine" and "00.png" in names
     assert len(list(flagged.iterdir())) == len(names) + 1 and (flagged / "00-2.png").is_file()
     assert_one_sentence(run(*words, "--copy-flagged", folder / "pool"), "the folder of the images")
+
+
+def test_a_run_with_held_out_images_is_refitted(folder: Path, tmp_path: Path) -> None:
+    """Normal scores stay those of the held-out images, by the score that has learned."""
+    done = run(
+        "fit",
+        "--normal",
+        folder / "good",
+        "--unlabeled",
+        folder / "pool",
+        "--out",
+        tmp_path / "run",
+        "--max-iterations",
+        1,
+        "--tuning-size",
+        32,
+        "--jobs",
+        1,
+        "--augmentation",
+        "patch",
+        "--holdout-share",
+        0.3,
+    )
+    assert done.returncode == 0, done.stderr
+    opened = Run.open(tmp_path / "run")
+    rows = opened.predictions()
+    labels = {i: "good" if i >= N_DARK else "defect" for i in (0, 1, 2, 3, 4, 20, 21)}
+    labels = {rows[i].image_path: Label(rows[i].image_path, word) for i, word in labels.items()}
+    refit_run(opened, labels, tmp_path / "new", "by a test")
+    model = Run.open(tmp_path / "new").model()
+    assert len(model.normal_scores_) == len(model.held_out_index_) == 15
+    held_out = [sorted((folder / "good").iterdir())[i] for i in model.held_out_index_]
+    np.testing.assert_allclose(model.decision_function(held_out), model.normal_scores_, atol=0.02)
+    again = refit_run(Run.open(tmp_path / "new"), labels, tmp_path / "third", "by a test")
+    assert (again.n_good, again.n_defects) == (2, 5)

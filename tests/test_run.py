@@ -17,27 +17,24 @@ from PIL import Image
 from small_run import TINY, assert_one_sentence, fit, make_folders, save_crops
 
 from stssad import STSSAD, Run
-from stssad.storage import read_tensors
+from stssad.storage.files import read_tensors
 
 COMMAND = str(Path(sys.executable).with_name("stssad"))
 FILES = {
-    "environment.json", "history.csv", "model.json", "model.safetensors", "report.html",
-    "report.safetensors", "scores.csv",
-}  # fmt: skip
+    ".lock",
+    "environment.json",
+    "history.csv",
+    "model.json",
+    "model.safetensors",
+    "report.html",
+    "report.safetensors",
+    "scores.csv",
+}
 
 
 @pytest.fixture()
 def folders(tmp_path: Path) -> Path:
     return make_folders(tmp_path)
-
-
-@pytest.fixture(scope="module")
-def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folders with a finished run, not to be changed."""
-    folder = make_folders(tmp_path_factory.mktemp("fitted"))
-    done = fit(folder)
-    assert done.returncode == 0, done.stderr
-    return folder
 
 
 def test_fit_writes_the_run(fitted: Path) -> None:
@@ -178,8 +175,8 @@ def test_strict_stops_at_an_unreadable_file(folders: Path) -> None:
 
 
 def test_a_file_without_permission_is_unreadable(tmp_path: Path) -> None:
-    from stssad.images import UnreadableError, read_image
-    from stssad.settings import Reading
+    from stssad.images.decode import UnreadableError, read_image
+    from stssad.images.reading import Reading
 
     path = tmp_path / "secret.png"
     Image.new("RGB", (8, 8)).save(path)
@@ -301,15 +298,32 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def start_and_kill(folder: Path, n_checkpoints: int, seconds: float, kind: int) -> str:
+def start_and_kill(
+    folder: Path, n_checkpoints: int, seconds: float, kind: int, *more: object
+) -> str:
     """Begin a fit; when so many restarts have kept their state, wait a little and kill it."""
-    words = ["fit", "--normal", folder / "good", "--unlabeled", folder / "pool", "--out",
-             folder / "run", "--jobs", 1, *TINY, *LONGER]  # fmt: skip
+    words = [
+        "fit",
+        "--normal",
+        folder / "good",
+        "--unlabeled",
+        folder / "pool",
+        "--out",
+        folder / "run",
+        "--jobs",
+        1,
+        *TINY,
+        *LONGER,
+        *more,
+    ]
     process = subprocess.Popen(
-        [COMMAND, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        [COMMAND, *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
         # As at a terminal: where the tests themselves run in the background, Ctrl-C is ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    )
     deadline = time.monotonic() + 100
     while len(list(folder.glob("run/checkpoints/*.safetensors"))) < n_checkpoints:
         assert process.poll() is None and time.monotonic() < deadline

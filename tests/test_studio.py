@@ -13,6 +13,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from PIL import Image
 from test_review import N_DARK, N_POOL, save
 
 from stssad import Run
-from stssad.review.marks import Marks
+from stssad.review.labels import Labels
 
 pytest.importorskip("fastapi", reason="in the extra studio")
 pytest.importorskip("skimage", reason="textures need the extra `demo`")
@@ -36,15 +37,19 @@ OURS = {"x-stssad": "1", "content-type": "application/json"}
 class Studio:
     """A server that runs."""
 
-    process: "subprocess.Popen[str]"
+    process: "subprocess.Popen[str] | None"
     host: str
     token: str
     root: Path
 
     def ask(
-        self, method: str, path: str, body: bytes | None = None,
-        headers: dict[str, str] | None = None, cookie: bool = True,
-    ) -> tuple[int, bytes, dict[str, str]]:  # fmt: skip
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: dict[str, str] | None = None,
+        cookie: bool = True,
+    ) -> tuple[int, bytes, dict[str, str]]:
         connection = http.client.HTTPConnection(self.host, timeout=60)
         given = {"Cookie": f"stssad={self.token}"} if cookie else {}
         connection.request(method, path, body, {**given, **(headers or {})})
@@ -66,9 +71,10 @@ class Studio:
 def started(root: Path, images: Path) -> Studio:
     process = subprocess.Popen(
         [COMMAND, "studio", str(root), "--images", str(images), "--no-browser"],
-        stdout=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE,
+        text=True,
         env={**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1", "COLUMNS": "400"},
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     line = process.stdout.readline()
     address = next(word for word in line.split() if word.startswith("http://"))
@@ -91,9 +97,24 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (made / "images/pool/<img src=x onerror=alert(1)>.png").write_bytes(
         (made / "images/pool/30.png").read_bytes()
     )
-    words = ["fit", "--normal", made / "images/good", "--unlabeled", made / "images/pool", "--out",
-             made / "runs/bolt", "--max-iterations", 1, "--tuning-size", 32, "--jobs", 1,
-             "--augmentation", "patch", "--quiet"]  # fmt: skip
+    words = [
+        "fit",
+        "--normal",
+        made / "images/good",
+        "--unlabeled",
+        made / "images/pool",
+        "--out",
+        made / "runs/bolt",
+        "--max-iterations",
+        1,
+        "--tuning-size",
+        32,
+        "--jobs",
+        1,
+        "--augmentation",
+        "patch",
+        "--quiet",
+    ]
     subprocess.run([COMMAND, *map(str, words)], check=True)
     return made
 
@@ -123,18 +144,18 @@ def test_strangers_are_not_let_in(studio: Studio) -> None:
     assert studio.ask("GET", "/", cookie=False)[0] == 403
     assert studio.ask("GET", "/?token=wrong", cookie=False)[0] == 403
     assert studio.ask("GET", "/run/bolt/data", cookie=False)[0] == 403
-    assert studio.ask("GET", "/", headers={"Host": "evil.example"})[0] == 421
-    assert studio.ask("GET", "/", headers={"Host": "x:80"})[0] == 421
-    body = json.dumps({"i": 0, "mark": "good"}).encode()
+    assert studio.ask("GET", "/", headers={"Host": "evil.example"})[0] == 400
+    assert studio.ask("GET", "/", headers={"Host": "x:80"})[0] == 400
+    body = json.dumps({"i": 0, "label": "good"}).encode()
     other = {**OURS, "Origin": "http://evil.example"}
-    assert studio.ask("POST", "/run/bolt/marks", body, other)[0] == 403
-    assert studio.ask("POST", "/run/bolt/marks", body, {**OURS, "Origin": "null"})[0] == 403
+    assert studio.ask("POST", "/run/bolt/labels", body, other)[0] == 403
+    assert studio.ask("POST", "/run/bolt/labels", body, {**OURS, "Origin": "null"})[0] == 403
     site = {**OURS, "Sec-Fetch-Site": "cross-site"}
-    assert studio.ask("POST", "/run/bolt/marks", body, site)[0] == 403
-    assert studio.ask("POST", "/run/bolt/marks", body)[0] == 403  # as a form of another page would
-    assert studio.get("/run/bolt/marks") == {}
+    assert studio.ask("POST", "/run/bolt/labels", body, site)[0] == 403
+    assert studio.ask("POST", "/run/bolt/labels", body)[0] == 403  # as a form of another page would
+    assert studio.get("/run/bolt/labels") == {}
     mine = {**OURS, "Origin": f"http://{studio.host}"}
-    assert studio.ask("POST", "/run/bolt/marks", body, mine)[0] == 200
+    assert studio.ask("POST", "/run/bolt/labels", body, mine)[0] == 200
     status, _, headers = studio.ask("GET", f"/?token={studio.token}", cookie=False)
     assert status == 303 and "HttpOnly" in headers["set-cookie"]
     assert "SameSite=Strict" in headers["set-cookie"] and headers["location"] == "/"
@@ -144,12 +165,23 @@ def test_strangers_are_not_let_in(studio: Studio) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["..", "../images", "%2e%2e", "..%2fimages", "a/b", ".hidden", "bolt%00", "~", "C:",
-     "bolt/../../images", "nowhere"],
-)  # fmt: skip
+    [
+        "..",
+        "../images",
+        "%2e%2e",
+        "..%2fimages",
+        "a/b",
+        ".hidden",
+        "bolt%00",
+        "~",
+        "C:",
+        "bolt/../../images",
+        "nowhere",
+    ],
+)
 def test_no_name_leads_out_of_the_folder(studio: Studio, name: str) -> None:
     quoted_name = name if "%" in name else quote(name, safe="")
-    for path in ("data", "thumb/0", "image/0", "next", "marks", "flagged.zip", "report.html", ""):
+    for path in ("data", "thumb/0", "image/0", "next", "labels", "flagged.zip", "report.html", ""):
         status, body, _ = studio.ask("GET", f"/run/{quoted_name}/{path}".rstrip("/"))
         assert status in (404, 405, 400), (path, status, body[:100])
     status, _ = studio.post(f"/run/{quoted_name}/threshold", {"score": 1.0})
@@ -215,7 +247,7 @@ def test_archives_are_unpacked_within_limits(studio: Studio, place: Path) -> Non
     assert "cannot read" in drop(studio, b"PK broken", "x.zip")[1][0]["error"]
 
 
-def test_a_gigabyte_and_a_slow_client_are_refused(studio: Studio) -> None:
+def test_a_gigabyte_is_refused(studio: Studio) -> None:
     headers = {"x-stssad": "1", "Content-Length": str(2**30)}
     connection = http.client.HTTPConnection(studio.host, timeout=30)
     connection.putrequest("POST", "/run/bolt/drop?file=a.png")
@@ -224,6 +256,9 @@ def test_a_gigabyte_and_a_slow_client_are_refused(studio: Studio) -> None:
     connection.endheaders()
     assert connection.getresponse().status == 413
     connection.close()
+
+
+def test_slow_clients_dont_hold_up_others(studio: Studio) -> None:
     slow = [socket.create_connection(tuple(studio.host.split(":")), 30) for _ in range(20)]
     for each in slow:
         each.sendall(b"POST /run/bolt/drop?file=a HTTP/1.1\r\nHost: ")
@@ -233,7 +268,60 @@ def test_a_gigabyte_and_a_slow_client_are_refused(studio: Studio) -> None:
         each.close()
 
 
-def test_threshold_and_marks_and_exports(studio: Studio) -> None:
+@contextmanager
+def impatient(root: Path, patience: float) -> Iterator[Studio]:
+    """The real server and application, in a thread, with less patience than the command has."""
+    import uvicorn
+
+    from stssad.cli.studio import bind_socket
+    from stssad.studio.app import create_app
+    from stssad.studio.shelf import Shelf
+
+    with bind_socket(0) as listening:
+        host = f"127.0.0.1:{listening.getsockname()[1]}"
+        app = create_app(Shelf(root, (root,)), "secret", {host}, patience)
+        server = uvicorn.Server(uvicorn.Config(app, lifespan="off", log_level="critical"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
+        thread.start()
+        while not server.started and thread.is_alive():
+            time.sleep(0.01)
+        try:
+            yield Studio(None, host, "secret", root)
+        finally:
+            server.should_exit = server.force_exit = True
+            thread.join()
+
+
+@pytest.mark.parametrize("path", ["drop?file=a.png", "labels"])
+def test_a_client_that_stops_sending_is_refused(place: Path, path: str) -> None:
+    """Whoever reads the body: the upload, or FastAPI itself."""
+    with impatient(place / "runs", 0.5) as studio:
+        connection = http.client.HTTPConnection(studio.host, timeout=20)
+        connection.putrequest("POST", f"/run/bolt/{path}")
+        cookie = {"Cookie": f"stssad={studio.token}", "Content-Length": "100"}
+        for name, value in {**OURS, **cookie}.items():
+            connection.putheader(name, value)
+        connection.endheaders(b"x")  # the first of a hundred bytes, and no other
+        answer = connection.getresponse()
+        assert (answer.status, answer.read()) == (408, b"the request arrived too slowly")
+        assert answer.headers["x-frame-options"] == "DENY"
+        connection.close()
+
+
+def test_a_request_without_a_length_is_refused_once_it_is_too_large(
+    place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("stssad.studio.guard.MOST_BYTES", 1000)
+    with impatient(place / "runs", 20) as studio:
+        connection = http.client.HTTPConnection(studio.host, timeout=20)
+        chunks = (bytes(200) for _ in range(50))
+        headers = {"x-stssad": "1", "Cookie": f"stssad={studio.token}"}
+        connection.request("POST", "/run/bolt/drop?file=a", chunks, headers, encode_chunked=True)
+        assert connection.getresponse().status == 413
+        connection.close()
+
+
+def test_threshold_and_labels_and_exports(studio: Studio) -> None:
     data = studio.get("/run/bolt/data")
     assert len(data["items"]) == N_POOL + 1 and "flagged" in data["headline"]
     scores = sorted((item["score"] for item in data["items"]), reverse=True)
@@ -244,10 +332,10 @@ def test_threshold_and_marks_and_exports(studio: Studio) -> None:
     first = studio.get("/run/bolt/next?who=ann")["next"]
     other = studio.get("/run/bolt/next?who=bob")["next"]
     assert not set(first) & set(other) and len(first) + len(other) == N_POOL + 1
-    assert studio.post("/run/bolt/marks", {"i": first[0], "mark": "good", "who": "ann"})[0] == 200
-    assert studio.post("/run/bolt/marks", {"i": first[0], "mark": "nice"})[0] == 400
-    assert studio.post("/run/bolt/marks", {"i": 9999, "mark": "good"})[0] == 404
-    assert studio.get("/run/bolt/marks") == {str(first[0]): "good"}
+    assert studio.post("/run/bolt/labels", {"i": first[0], "label": "good", "who": "ann"})[0] == 200
+    assert studio.post("/run/bolt/labels", {"i": first[0], "label": "nice"})[0] == 400
+    assert studio.post("/run/bolt/labels", {"i": 9999, "label": "good"})[0] == 404
+    assert studio.get("/run/bolt/labels") == {str(first[0]): "good"}
     assert studio.post("/run/bolt/undo", {"who": "ann"})[1] == {"i": first[0]}
     archive = zipfile.ZipFile(io.BytesIO(studio.ask("GET", "/run/bolt/flagged.zip")[1]))
     assert len(archive.namelist()) == 5 and all("/" not in name for name in archive.namelist())
@@ -272,36 +360,41 @@ def test_folders_are_listed_and_none_outside(studio: Studio, place: Path) -> Non
         (place / "images/way-out").unlink()
 
 
-def test_names_of_kinds_are_kept_and_shown_everywhere(studio: Studio) -> None:
+def test_names_of_groups_are_kept_and_shown_everywhere(studio: Studio) -> None:
     evil = "</script><img src=x onerror=alert(1)>"
-    assert studio.post("/run/bolt/kinds", {"kind": 0, "words": "  deep   crack "})[0] == 200
-    assert studio.post("/run/bolt/kinds", {"kind": 1, "words": evil})[1]["0"] == "deep crack"
-    assert studio.get("/run/bolt/data")["kindNames"] == {"0": "deep crack", "1": evil}
+    assert studio.post("/run/bolt/groups", {"group": 0, "name": "  deep   crack "})[0] == 200
+    assert studio.post("/run/bolt/groups", {"group": 1, "name": evil})[1]["0"] == "deep crack"
+    assert studio.get("/run/bolt/data")["groupNames"] == {"0": "deep crack", "1": evil}
     assert b"deep crack" in studio.ask("GET", "/run/bolt/list.csv")[1]
     page = studio.ask("GET", "/run/bolt/report.html")[1].decode()
     assert "deep crack" in page and evil not in page
-    for bad in ({"kind": -1, "words": "a"}, {"kind": 0, "words": "a" * 61}, {"kind": 0, "words": 3},
-                {"kind": "x", "words": "a"}, {"words": "a"}):  # fmt: skip
-        assert studio.post("/run/bolt/kinds", bad)[0] == 422, bad
-    assert studio.post("/run/bolt/kinds", {"kind": 1, "words": " "})[1] == {"0": "deep crack"}
+    for bad in (
+        {"group": -1, "name": "a"},
+        {"group": 0, "name": "a" * 61},
+        {"group": 0, "name": 3},
+        {"group": "x", "name": "a"},
+        {"name": "a"},
+    ):
+        assert studio.post("/run/bolt/groups", bad)[0] == 422, bad
+    assert studio.post("/run/bolt/groups", {"group": 1, "name": " "})[1] == {"0": "deep crack"}
     for i in range(6):
-        studio.post("/run/bolt/marks", {"i": i, "mark": "defect"})
+        studio.post("/run/bolt/labels", {"i": i, "label": "defect"})
     studio.post("/run/bolt/refit", {})
     studio.post("/run/bolt/accept", {})
-    assert studio.get("/run/bolt-2/data")["kindNames"] == {"0": "deep crack"}
+    assert studio.get("/run/bolt-2/data")["groupNames"] == {"0": "deep crack"}
     for damage in ("[]", '{"0": 1}', '{"a": "b"}', '{"0": "' + "a" * 99 + '"}', "{"):
-        (studio.root / "bolt/kinds.json").write_text(damage)
+        (studio.root / "bolt/groups.json").write_text(damage)
         status, said = studio.ask("GET", "/run/bolt/data")[:2]
-        assert status == 400 and b"name the kinds again" in said, damage
+        assert status == 400 and b"name the groups again" in said, damage
 
 
-def test_refit_is_taken_over_only_on_a_click(studio: Studio) -> None:
+def test_refit_becomes_a_run_only_when_it_is_accepted(studio: Studio) -> None:
     assert studio.post("/run/bolt/accept", {})[0] == 400
-    assert "nothing is marked" in studio.post("/run/bolt/refit", {})[1]["error"]
+    assert "nothing is labelled" in studio.post("/run/bolt/refit", {})[1]["error"]
     for i in range(6):
-        studio.post("/run/bolt/marks", {"i": i, "mark": "defect"})
+        studio.post("/run/bolt/labels", {"i": i, "label": "defect"})
     for i in range(20, 25):
-        studio.post("/run/bolt/marks", {"i": i, "mark": "good"})
+        studio.post("/run/bolt/labels", {"i": i, "label": "good"})
     before = (studio.root / "bolt/model.json").read_bytes()
     status, found = studio.post("/run/bolt/refit", {})
     assert status == 200 and (found["n_good"], found["n_defects"]) == (5, 6)
@@ -312,21 +405,21 @@ def test_refit_is_taken_over_only_on_a_click(studio: Studio) -> None:
     assert studio.get("/run/bolt-2/data")["items"]
 
 
-def test_a_killed_server_loses_no_mark(studio: Studio, place: Path) -> None:
+def test_a_killed_server_loses_no_label(studio: Studio, place: Path) -> None:
     acknowledged: list[int] = []
     stop = threading.Event()
 
-    def mark(start: int) -> None:
+    def add_labels(start: int) -> None:
         for i in range(start, N_POOL, 3):
             if stop.is_set():
                 return
             try:
-                if studio.post("/run/bolt/marks", {"i": i, "mark": "good", "who": "x"})[0] == 200:
+                if studio.post("/run/bolt/labels", {"i": i, "label": "good", "who": "x"})[0] == 200:
                     acknowledged.append(i)
             except (OSError, http.client.HTTPException):
                 return
 
-    threads = [threading.Thread(target=mark, args=(k,)) for k in range(3)]
+    threads = [threading.Thread(target=add_labels, args=(k,)) for k in range(3)]
     for thread in threads:
         thread.start()
     while len(acknowledged) < 6:
@@ -337,11 +430,11 @@ def test_a_killed_server_loses_no_mark(studio: Studio, place: Path) -> None:
     for thread in threads:
         thread.join()
     paths = [row.image_path for row in Run.open(studio.root / "bolt").predictions()]
-    kept = Marks(studio.root / "bolt").all()
+    kept = Labels(studio.root / "bolt").all()
     assert all(paths[i] in kept for i in acknowledged)
     again = started(studio.root, place / "images")
     try:
-        assert len(again.get("/run/bolt/marks")) == len(kept)
+        assert len(again.get("/run/bolt/labels")) == len(kept)
     finally:
         again.process.kill()
         again.process.communicate()
@@ -396,7 +489,7 @@ def test_the_whole_story_in_a_browser(studio: Studio, place: Path, browser: Any)
         tab.wait_for_selector(f"#browsed:has-text('/images/{name}')")
         tab.click("#use")
         assert tab.input_value(f"[name={each}]") == str(place / "images" / name)
-    tab.click("text=Fit")
+    tab.click("text=Start fit")
     tab.wait_for_selector("#bar")
     tab.reload()  # in the middle of a fit
     tab.wait_for_selector(".card", timeout=300_000)
@@ -405,11 +498,11 @@ def test_the_whole_story_in_a_browser(studio: Studio, place: Path, browser: Any)
     tab.keyboard.press("ArrowRight")
     tab.click("#save")
     tab.wait_for_selector("#save:disabled")
-    tab.locator(".kind input").first.fill("dark square")
+    tab.locator(".group input").first.fill("dark square")
     tab.keyboard.press("Tab")
     tab.reload()
     tab.wait_for_selector(".card")
-    assert tab.locator(".kind input").first.input_value() == "dark square"
+    assert tab.locator(".group input").first.input_value() == "dark square"
     tab.click("[data-tab=review]")
     for _ in range(12):
         tab.wait_for_selector("#shown img")
@@ -419,13 +512,13 @@ def test_the_whole_story_in_a_browser(studio: Studio, place: Path, browser: Any)
         tab.wait_for_timeout(150)
     tab.keyboard.press("z")
     tab.wait_for_timeout(300)
-    assert len(Marks(studio.root / "story").all()) == 11
+    assert len(Labels(studio.root / "story").all()) == 11
     tab.click("#refit")
     tab.wait_for_selector("#accept", timeout=60_000)
     tab.click("#accept")
     tab.wait_for_url("**/run/story-2")
     tab.wait_for_selector(".card")
-    tab.click("[data-tab=try]")
+    tab.click("[data-tab=score]")
     some = [place / "images/pool" / f"{k:02d}.png" for k in range(20)]
     tab.set_input_files("#choose", [str(path) for path in some])
     tab.locator(".dropped-card").nth(19).wait_for(timeout=60_000)
@@ -436,7 +529,7 @@ def test_the_whole_story_in_a_browser(studio: Studio, place: Path, browser: Any)
     assert zipfile.ZipFile(download.value.path()).namelist()
     assert errors == []
     tab.set_viewport_size({"width": 390, "height": 800})
-    for name in ("look", "review", "try", "export"):
+    for name in ("results", "review", "score", "export"):
         tab.click(f"[data-tab={name}]")
         assert tab.evaluate("document.documentElement.scrollWidth") <= 390, name
 
@@ -459,7 +552,7 @@ def test_two_browsers_review_at_once(studio: Studio, browser: Any) -> None:
         for tab in tabs:
             tab.keyboard.press("u")
             tab.wait_for_timeout(200)
-    assert len(Marks(studio.root / "bolt").all()) == 16
+    assert len(Labels(studio.root / "bolt").all()) == 16
 
 
 def violations(tab: Any) -> list[str]:
@@ -478,7 +571,7 @@ def violations(tab: Any) -> list[str]:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_pages_are_accessible(studio: Studio, browser: Any, theme: str) -> None:
     for i in range(6):
-        studio.post("/run/bolt/marks", {"i": i, "mark": "defect"})
+        studio.post("/run/bolt/labels", {"i": i, "label": "defect"})
     # bypass_csp: what is tried is the page, by a script that its policy would refuse.
     context = browser.new_context(color_scheme=theme, bypass_csp=True)
     tab = context.new_page()
@@ -499,9 +592,9 @@ def test_pages_are_accessible(studio: Studio, browser: Any, theme: str) -> None:
     tab.click("#refit")
     tab.wait_for_selector("#accept", timeout=60_000)
     assert violations(tab) == []
-    for name in ("try", "export"):
+    for name in ("score", "export"):
         tab.click(f"[data-tab={name}]")
         assert violations(tab) == []
     tab.goto((studio.root / "bolt/report.html").as_uri())
-    tab.evaluate("document.getElementById('decided').open = true")
+    tab.evaluate("document.getElementById('method').open = true")
     assert violations(tab) == []

@@ -61,8 +61,10 @@ def test_a_clock_that_is_turned_back_changes_nothing(tmp_path: Path) -> None:
         "import time\nbefore = time.time\ntime.time = lambda: before() - 86400\n"
     )
     done = subprocess.run(
-        [COMMAND, *map(str, resumed(1)(broken))], capture_output=True, text=True,
+        [COMMAND, *map(str, resumed(1)(broken))],
+        capture_output=True,
+        text=True,
         env={**os.environ, "PYTHONPATH": str(tmp_path)},
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr
     assert run_content(broken) == run_content(whole)

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 from scipy.stats import rankdata, wilcoxon
 
-from stssad.bench.cell import Cell, Line
-from stssad.bench.tables import Grid, Selection, p_value, paper_table, rendered, table
+from stssad.experiments.bench.cell import Cell, Line
+from stssad.experiments.bench.table_formats import format_table
+from stssad.experiments.bench.tables import Grid, Selection, make_table, p_value, read_paper_table
 
 
 def lines_of(number: int, auc: Callable[[str, str, int], float], n_seeds: int = 2) -> list[Line]:
-    paper = paper_table(number)
+    paper = read_paper_table(number)
     return [
         Line(Cell(bed, task, method, seed), auc(task, method, seed), 1.0, {}, "0", 1, 1, 1)
         for (bed, task), method in itertools.product(paper.auc, paper.methods)
@@ -23,7 +24,7 @@ def lines_of(number: int, auc: Callable[[str, str, int], float], n_seeds: int = 
 
 
 def test_the_papers_tables_are_whole() -> None:
-    one, two = paper_table(1), paper_table(2)
+    one, two = read_paper_table(1), read_paper_table(2)
     assert (len(one.auc), len(one.methods)) == (23, 12)
     assert (len(two.auc), len(two.methods)) == (18, 8)
     assert all(len(row) == 12 for row in one.auc.values())
@@ -56,9 +57,12 @@ def test_pairs_match_seeds_and_means_match_tasks() -> None:
         return 0.5 + 0.01 * seed + (0.1 if method == "ST-SSAD" else 0.0)
 
     lines = [line for line in lines_of(2, auc) if line.cell.method in ("ST-SSAD", "AE")]
-    lines = [line for line in lines if (line.cell.task, line.cell.method, line.cell.seed)
-             != ("2/0", "AE", 1)]  # fmt: skip
-    grid = Grid.of(lines, list(paper_table(2).auc), paper_table(2).methods)
+    lines = [
+        line
+        for line in lines
+        if (line.cell.task, line.cell.method, line.cell.seed) != ("2/0", "AE", 1)
+    ]
+    grid = Grid.of(lines, list(read_paper_table(2).auc), read_paper_table(2).methods)
     ours, theirs = grid.pairs("AE")
     assert len(ours) == 2 * 18 - 1
     assert np.allclose(np.subtract(ours, theirs), 0.1)
@@ -76,7 +80,7 @@ def test_wins_and_ranks() -> None:
     def auc(task: str, method: str, seed: int) -> float:
         return 0.99 if (task, method) == ("6/9", "RD-RO") else order.get(method, 0.5)
 
-    grid = Grid.of(lines_of(2, auc), list(paper_table(2).auc), paper_table(2).methods)
+    grid = Grid.of(lines_of(2, auc), list(read_paper_table(2).auc), read_paper_table(2).methods)
     main = list(order)
     assert grid.wins(main) == {"AE": 0, "D-SVDD": 0, "RS-RO": 0, "RD-RO": 1, "ST-SSAD": 17}
     ranks = grid.ranks(main)
@@ -92,13 +96,13 @@ def some_lines() -> list[Line]:
 
 
 def test_the_table_in_every_format() -> None:
-    made = table("1", some_lines(), Selection(), with_paper=True)
-    assert len(made.body) == 5
-    text, markdown, latex = (rendered(made, f) for f in ("text", "markdown", "latex"))
+    table = make_table("1", some_lines(), Selection(), with_paper=True)
+    assert len(table.body) == 5
+    text, markdown, latex = (format_table(table, f) for f in ("text", "markdown", "latex"))
     assert "0.910 (0.749)*" in text and "18 of the paper's 23 tasks have no result" in text
     assert "**0.910 (0.749)**" in markdown
     assert r"\textbf{0.910 (0.749)}" in latex and r"glue\_strip" in latex
-    rows = list(csv.reader(x for x in rendered(made, "csv").splitlines() if x[0] != "#"))
+    rows = list(csv.reader(x for x in format_table(table, "csv").splitlines() if x[0] != "#"))
     assert len({len(row) for row in rows}) == 1
     cells = dict(zip(rows[0], next(row for row in rows if row[0] == "cells"), strict=True))
     assert cells["ST-SSAD"] == "10"  # five tasks, two seeds
@@ -107,12 +111,12 @@ def test_the_table_in_every_format() -> None:
 
 
 def test_only_the_chosen_protocol_and_preset_count() -> None:
-    assert table("1", some_lines(), Selection(protocol="inductive"), False).body == []
+    assert make_table("1", some_lines(), Selection(protocol="inductive"), False).body == []
     changed = [
         Line(Cell("tile", "oil", "AE", 0, changes={"width": 8}), 0.1, 1, {}, "0", 1, 1, 1),
         Line(Cell("tile", "oil", "AE", 0), 0.9, 1, {}, "0", 1, 1, 1),
     ]
-    assert table("1", changed, Selection(), False).body[0][2].text == "0.900"
+    assert make_table("1", changed, Selection(), False).body[0][2].text == "0.900"
 
 
 def test_methods_of_ones_own_get_a_column_and_a_p_value() -> None:
@@ -120,9 +124,9 @@ def test_methods_of_ones_own_get_a_column_and_a_p_value() -> None:
         Line(Cell("tile", task, "Mine", 0), 0.5, 1, {}, "0", 1, 1, 1)
         for task in ("crack", "oil", "rough")
     ]
-    made = table("1", [*some_lines(), *own], Selection(), False)
-    assert made.header[-1] == "Mine"
-    foot = {row[0].text: row[-1].text for row in made.foot}
+    table = make_table("1", [*some_lines(), *own], Selection(), False)
+    assert table.header[-1] == "Mine"
+    foot = {row[0].text: row[-1].text for row in table.foot}
     assert foot["p (task means)"] == "0.1250" and foot["tasks"] == "3" and foot["pairs"] == "3"
     assert foot["wins"] == ""  # the paper's methods compete among themselves
 
@@ -134,10 +138,10 @@ def test_any_testbed_has_a_table() -> None:
         for k, method in enumerate(("AE", "PatchCore", "Mine"))
         for seed in range(k + 1)
     ]
-    made = table("bottle", lines, Selection(), True)
-    assert made.header == ["testbed", "task", "AE", "PatchCore", "Mine"]
-    assert [entry.bold for entry in made.body[0][2:]] == [False, False, True]
-    foot = {row[0].text: [entry.text for entry in row[2:]] for row in made.foot}
+    table = make_table("bottle", lines, Selection(), True)
+    assert table.header == ["testbed", "task", "AE", "PatchCore", "Mine"]
+    assert [entry.bold for entry in table.body[0][2:]] == [False, False, True]
+    foot = {row[0].text: [entry.text for entry in row[2:]] for row in table.foot}
     assert foot["seeds a task"] == ["1", "2", "3"] and foot["cells"] == ["2", "4", "6"]
     assert foot["average rank (2 tasks)"] == ["3.00", "2.00", "1.00"]
 
@@ -146,10 +150,12 @@ def test_means_are_over_the_tasks_that_all_columns_have() -> None:
     lines = [
         Line(Cell("tile", task, method, 0), auc, 1, {}, "0", 1, 1, 1)
         for task, method, auc in (
-            ("oil", "AE", 0.5), ("oil", "ST-SSAD", 0.6), ("crack", "ST-SSAD", 1.0),
+            ("oil", "AE", 0.5),
+            ("oil", "ST-SSAD", 0.6),
+            ("crack", "ST-SSAD", 1.0),
         )
-    ]  # fmt: skip
-    made = table("1", lines, Selection(), False)
-    means = dict(zip(made.header, made.foot[0], strict=True))
-    assert made.foot[0][0].text == "mean (1 tasks)"
+    ]
+    table = make_table("1", lines, Selection(), False)
+    means = dict(zip(table.header, table.foot[0], strict=True))
+    assert table.foot[0][0].text == "mean (1 tasks)"
     assert (means["AE"].text, means["ST-SSAD"].text) == ("0.500", "0.600")

@@ -9,11 +9,11 @@ from PIL import Image
 from scipy.io import savemat
 from torch import Tensor
 
-from stssad.settings import Reading
-from stssad.testbeds import mvtec, svhn
-from stssad.testbeds.parts import Parts
-from stssad.testbeds.synthetic import demonstrative, demonstrative_tasks
-from stssad.testbeds.testbed import find_testbed
+from stssad.experiments.testbeds import mvtec, svhn
+from stssad.experiments.testbeds.synthetic import demonstrative, demonstrative_tasks
+from stssad.experiments.testbeds.task_images import TaskImages
+from stssad.experiments.testbeds.testbed import find_testbed
+from stssad.images.reading import Reading
 
 READING = Reading(16)
 
@@ -135,23 +135,23 @@ def as_rows(images: Tensor) -> set[bytes]:
 
 
 @pytest.fixture
-def parts() -> Parts:
+def parts() -> TaskImages:
     generator = torch.Generator().manual_seed(0)
 
     def images(n: int) -> Tensor:
         return torch.randint(0, 256, (n, 3, 8, 8), dtype=torch.uint8, generator=generator)
 
-    return Parts("made/up", images(100), images(30), images(21))
+    return TaskImages("made/up", images(100), images(30), images(21))
 
 
-def test_transductive_pool_is_the_test_set(parts: Parts) -> None:
+def test_transductive_pool_is_the_test_set(parts: TaskImages) -> None:
     task = parts.task("transductive", seed=0)
     assert torch.equal(task.pool, task.test)
     assert as_rows(task.pool) == as_rows(parts.normal) | as_rows(parts.anomalous)
     assert as_rows(task.test[task.test_labels == 1]) == as_rows(parts.anomalous)
 
 
-def test_inductive_halves_are_stratified_and_disjoint(parts: Parts) -> None:
+def test_inductive_halves_are_stratified_and_disjoint(parts: TaskImages) -> None:
     task = parts.task("inductive", seed=3)
     assert not as_rows(task.pool) & as_rows(task.test)
     assert len(as_rows(task.pool) & as_rows(parts.normal)) == 15
@@ -164,7 +164,7 @@ def test_inductive_halves_are_stratified_and_disjoint(parts: Parts) -> None:
 
 @pytest.mark.parametrize(("share", "n_normal", "n_defects"), [(0.05, 60, 3), (0.3, 23, 10)])
 def test_pool_of_given_contamination(
-    parts: Parts, share: float, n_normal: int, n_defects: int
+    parts: TaskImages, share: float, n_normal: int, n_defects: int
 ) -> None:
     task = parts.task("inductive", 0, share)
     pool = as_rows(task.pool)
@@ -177,7 +177,7 @@ def test_pool_of_given_contamination(
     assert task.test_labels.sum() == 21 - n_defects
 
 
-def test_the_order_of_a_pool_tells_nothing(parts: Parts) -> None:
+def test_the_order_of_a_pool_tells_nothing(parts: TaskImages) -> None:
     """Anomalies are spread: a rank test of place against label is far from certain."""
     places = [
         np.flatnonzero(parts.task("transductive", seed).test_labels).mean() for seed in range(40)

@@ -74,9 +74,9 @@ def test_a_clean_pool_is_called_clean_and_a_contaminated_one_not() -> None:
     assert not any(found.looks_clean for found in dirty)
 
 
-def test_contamination_is_told_in_words() -> None:
-    assert Contamination(0.02, 0.0, 0.07).in_words().startswith("the pool looks clean")
-    assert Contamination(0.2, 0.1, 0.3).in_words() == (
+def test_contamination_is_summarised() -> None:
+    assert Contamination(0.02, 0.0, 0.07).summarise().startswith("the pool looks clean")
+    assert Contamination(0.2, 0.1, 0.3).summarise() == (
         "about 20 % of the pool look anomalous (10 to 30 %)"
     )
 

@@ -11,8 +11,8 @@ from stssad import CutDiff, ResNet18, Rotation
 from stssad.augment import Augmentation
 from stssad.augment.perturbed import Perturbed
 from stssad.encoders.detector import Detector
-from stssad.settings import Aspect, EndState, Mode, PretrainedSettings, Settings
-from stssad.tuning.checkpoint import pack_tuner, unpack_tuner
+from stssad.images.reading import Aspect
+from stssad.settings import EndState, Mode, PretrainedSettings, Settings
 from stssad.tuning.descent import ADAM_BETAS, a_step_sizes, clamped_share, descend
 from stssad.tuning.problem import TuningProblem, draw_sample, draw_train_batch
 from stssad.tuning.tuner import (
@@ -27,13 +27,22 @@ from stssad.tuning.tuner import (
     tune,
     warm_start,
 )
+from stssad.tuning.tuner_codec import TunerCodec
 from stssad.tuning.val_loss import mean_distance_loss
 
 WORDS = (Aspect, EndState, Mode)
 TINY = Settings(
-    image_size=32, width=4, batch_size=8, warm_start_epochs=2, max_iterations=4,
-    val_train_samples=10, val_augmented_samples=6, val_pool_samples=5, smoothing=2, patience=50,
-)  # fmt: skip
+    image_size=32,
+    width=4,
+    batch_size=8,
+    warm_start_epochs=2,
+    max_iterations=4,
+    val_train_samples=10,
+    val_augmented_samples=6,
+    val_pool_samples=5,
+    smoothing=2,
+    patience=50,
+)
 
 
 def some_images(n: int, seed: int = 0) -> torch.Tensor:
@@ -44,9 +53,13 @@ def some_images(n: int, seed: int = 0) -> torch.Tensor:
 def problem(settings: Settings = TINY, augmentation: Augmentation | None = None) -> TuningProblem:
     detector = Detector(ResNet18(width=4), image_size=32)
     return TuningProblem(
-        detector, augmentation or CutDiff(), mean_distance_loss, some_images(20),
-        some_images(12, seed=1), settings,
-    )  # fmt: skip
+        detector,
+        augmentation or CutDiff(),
+        mean_distance_loss,
+        some_images(20),
+        some_images(12, seed=1),
+        settings,
+    )
 
 
 def start(of: TuningProblem, seed: int = 0) -> TunerState:
@@ -265,8 +278,9 @@ def test_final_training_moves_theta_at_the_learned_a_and_alpha_falls_to_zero(
     train_on(of, state, counted)
     assert torch.equal(state.a, before) and len(state.final_losses) == 7
     assert state.n_updates == 2 * 3 + 4 + 7 and steps[-1] == pytest.approx(0, abs=1e-12)
-    assert not torch.equal(state.theta["encoder.stem.0.weight"],
-                           tuned.theta["encoder.stem.0.weight"])  # fmt: skip
+    assert not torch.equal(
+        state.theta["encoder.stem.0.weight"], tuned.theta["encoder.stem.0.weight"]
+    )
 
 
 def test_final_training_lowers_the_training_loss() -> None:
@@ -294,7 +308,7 @@ def test_final_training_resumes_from_a_checkpoint_bit_identically() -> None:
 
     def keep(state: TunerState) -> None:
         if state.final_losses:
-            tensors, metadata = pack_tuner(state)
+            tensors, metadata = TunerCodec().pack(state)
             kept.append(({k: t.clone() for k, t in tensors.items()}, copy.deepcopy(metadata)))
 
     state = start(of)
@@ -303,7 +317,7 @@ def test_final_training_resumes_from_a_checkpoint_bit_identically() -> None:
     train_on(of, state, keep)
     assert [len(metadata["final_losses"]) for _, metadata in kept] == [10, 20, 25]
     for content in kept:
-        again = unpack_tuner(content, torch.device("cpu"))
+        again = TunerCodec().unpack(content)
         train_on(of, again)
         assert again.final_losses == state.final_losses
         assert all(torch.equal(again.theta[k], state.theta[k]) for k in state.theta)

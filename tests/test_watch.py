@@ -13,31 +13,33 @@ from pathlib import Path
 
 import pytest
 from command import run
-from small_run import assert_one_sentence, fit, make_folders
+from small_run import assert_one_sentence
 
-from stssad.watch import NAMES, Log, Watched, whole_rows
+from stssad.deploy.watch import COLUMNS, Log, WatchedImage, parse_whole_rows
 
 pytest.importorskip("watchfiles", reason="in the extra watch")
 
 COMMAND = str(Path(sys.executable).with_name("stssad"))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = make_folders(tmp_path_factory.mktemp("watch"))
-    assert fit(made).returncode == 0
-    return made
+@pytest.fixture()
+def folder(fitted: Path) -> Path:
+    """A run, and its images."""
+    return fitted
 
 
 @contextmanager
 def watching(*words: object) -> Iterator["subprocess.Popen[str]"]:
     """A watcher that has begun."""
     process = subprocess.Popen(
-        [COMMAND, "watch", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
+        [COMMAND, "watch", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"},
         # What a shell starts in the background ignores Ctrl-C, and so would its children.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )  # fmt: skip
+    )
     assert process.stdout is not None
     try:
         assert process.stdout.readline().startswith("watching ")
@@ -61,9 +63,9 @@ def wait_for(path: Path, n: int, seconds: float = 30) -> list[dict[str, str]]:
     raise AssertionError(f"{len(rows_of(path))} rows after {seconds} s, wanted {n}")
 
 
-def line(name: str = "a.png", error: str = "") -> Watched:
+def line(name: str = "a.png", error: str = "") -> WatchedImage:
     values = (0.5, 1, 0.25, 0.1, -2.5, 0.0, 1e-07)
-    return Watched(name, *values, "2026-01-01T00:00:00.000+00:00", 10, 123456789, error)
+    return WatchedImage(name, *values, "2026-01-01T00:00:00.000+00:00", 10, 123456789, error)
 
 
 def test_images_are_scored_as_they_come_and_once(folder: Path, tmp_path: Path) -> None:
@@ -86,8 +88,16 @@ def test_images_are_scored_as_they_come_and_once(folder: Path, tmp_path: Path) -
         )  # another image
         found = wait_for(out, 8)
     names = [Path(row["image_path"]).name for row in found]
-    assert sorted(names) == ["1.png", "1.png", "2.png", "3.png", "4.png", "5.png", "6.png",
-                             "before.png"]  # fmt: skip
+    assert sorted(names) == [
+        "1.png",
+        "1.png",
+        "2.png",
+        "3.png",
+        "4.png",
+        "5.png",
+        "6.png",
+        "before.png",
+    ]
     scored = run("score", folder / "run", images[3])
     wanted = float(scored.stdout.splitlines()[1].split(",")[1])
     assert float(found[names.index("3.png")]["pred_score"]) == pytest.approx(wanted, abs=1e-4)
@@ -117,13 +127,21 @@ def test_a_command_is_called_for_each_anomaly_and_no_shell_reads_names(
     arriving.mkdir()
     names = ["$(touch owned).png", "a b.png"]
     for name in names:
-        shutil.copy(next((folder / "pool").iterdir()), arriving / name)
+        shutil.copy(folder / "pool" / "05.png", arriving / name)  # the highest score there
     note = tmp_path / "note.py"
     note.write_text(
         f"import sys; open({str(tmp_path / 'notes')!r}, 'a').write(sys.argv[1] + '\\n')"
     )
-    with watching(folder / "run", arriving, "--out", out, "--false-alarms", "0.99",
-                  "--on-anomaly", f"{sys.executable} {note}") as process:  # fmt: skip
+    with watching(
+        folder / "run",
+        arriving,
+        "--out",
+        out,
+        "--false-alarms",
+        "0.99",
+        "--on-anomaly",
+        f"{sys.executable} {note}",
+    ) as process:
         flagged = [row for row in wait_for(out, 2) if row["pred_label"] == "1"]
         end = time.monotonic() + 20
         while time.monotonic() < end and len(flagged) > len(notes_in(tmp_path)):
@@ -146,12 +164,12 @@ def test_a_torn_line_is_dropped_and_no_other(tmp_path: Path, name: str) -> None:
     log.add([line("first.png"), line(name)])
     log.close()
     content = path.read_bytes()
-    start = len((",".join(NAMES) + "\n").encode())
-    first = len(line("first.png").line().encode())
+    start = len((",".join(COLUMNS) + "\n").encode())
+    first = len(line("first.png").format_line().encode())
     for cut in range(start + first, len(content)):
         path.write_bytes(content[:cut])
-        kept, whole = whole_rows(path.read_bytes(), start)
-        assert kept == [line("first.png")] and whole == start + first
+        rows, end = parse_whole_rows(path.read_bytes(), start)
+        assert rows == [line("first.png")] and end == start + first
     path.write_bytes(content[:-3])
     again = Log(path)
     assert again.rows == [line("first.png")]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Generator, Tensor
 
-from ..filters import gaussian_blur
+from ..images.filters import gaussian_blur
 from .draws import log_uniform, uniform
 from .shapes import disc, visible_area
 

@@ -2,7 +2,7 @@
 
 Legend: n images of m x m pixels; g pixel positions, row first; mu centres; r ratio; size = s², the
 paper's "patch size" read as an area. A patch falls off as a Gaussian: where it is above 1/e of its
-peak it covers pi s², which is what people are told as its `area`.
+peak it covers pi s², which is reported as its `area`.
 """
 
 import math

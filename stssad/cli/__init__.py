@@ -11,7 +11,7 @@ app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
-    help="Finds anomalous images without any labels, and tunes itself to the kind of anomaly.",
+    help="Finds anomalous images without any labels, and learns from the anomalies in a pool.",
     epilog="Three commands: fit --normal good/ --unlabeled pool/ --out runs/bolt; "
     "score runs/bolt new/ --out scores.csv; report runs/bolt.",
 )
@@ -41,7 +41,7 @@ def root(
 
 def main() -> None:
     """The console script: errors that a user can mend are one sentence, not a traceback."""
-    from ..processes import WorkerDiedError
+    from ..parallel.processes import WorkerDiedError
 
     console.prepare_process()
     try:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..bench.cell import Cell, Line
+from ..experiments.bench.cell import Cell, Line
 
 TUNED_WEIGHT = 10  # a tuned cell takes about as long as ten others
 
@@ -28,10 +28,10 @@ class BenchProgress:
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[words]}"),
+            TextColumn("{task.fields[left]}"),
             console=console,
         )
-        self.task = self.bar.add_task("", total=self.n_cells, words="")
+        self.task = self.bar.add_task("", total=self.n_cells, left="")
 
     def __enter__(self) -> "BenchProgress":
         if self.console.is_terminal:
@@ -48,12 +48,12 @@ class BenchProgress:
             self.done += weight(line.cell)
         if not self.done:
             return
-        left = (time.monotonic() - self.began) / self.done * (self.work - self.done)
-        words = f"about {left / 60:.0f} min left"
-        self.bar.update(self.task, completed=self.n_done, words=words)
+        seconds = (time.monotonic() - self.began) / self.done * (self.work - self.done)
+        left = f"about {seconds / 60:.0f} min left"
+        self.bar.update(self.task, completed=self.n_done, left=left)
         for line in lines:
             c = line.cell
             self.console.print(
                 f"{self.n_done}/{self.n_cells}  {c.testbed} {c.task}  {c.method}  seed {c.seed}  "
-                f"AUROC {line.auc:.3f}  {line.seconds:.0f} s  ({words})"
+                f"AUROC {line.auc:.3f}  {line.seconds:.0f} s  ({left})"
             )

@@ -1,4 +1,4 @@
-"""What several commands print, ask and check."""
+"""What several commands print and check."""
 
 import os
 import shlex
@@ -15,19 +15,19 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..images import UnreadableError
+    from ..images.decode import UnreadableError
 
 
 Engine = Annotated[
     Literal["auto", "torch", "onnx"],
-    typer.Option(help="auto: ONNX Runtime where there are many images, on a CPU."),
+    typer.Option(help="auto: ONNX Runtime for many images on a CPU."),
 ]
 TERMINATED = 128 + signal.SIGTERM
 closed: list[str] = []  # streams that the caller has closed
 
 
 class Terminated(SystemExit):
-    """SIGTERM: everything is put away as on Ctrl-C, and the exit code is the shell's 143."""
+    """SIGTERM: everything is cleaned up as on Ctrl-C, and the exit code is the shell's 143."""
 
     def __init__(self) -> None:
         super().__init__(TERMINATED)
@@ -63,8 +63,8 @@ def check_device(device: str) -> None:
     try:
         torch.zeros(1, device=device).item()  # a device that holds no numbers, such as meta, fails
     except (RuntimeError, AssertionError) as error:
-        short = str(error).splitlines()[0]
-        raise ValueError(f"--device {device} can't be used here: {short}; use cpu") from None
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"--device {device} can't be used here: {reason}; use cpu") from None
 
 
 def check_rate(false_alarms: float) -> None:
@@ -72,7 +72,7 @@ def check_rate(false_alarms: float) -> None:
         raise ValueError(f"--false-alarms must lie between 0 and 1, got {false_alarms}")
 
 
-def command_line() -> str:
+def format_command() -> str:
     return shlex.join(["stssad", *sys.argv[1:]])
 
 
@@ -80,22 +80,22 @@ def warn(error: "UnreadableError | str") -> None:
     typer.echo(f"stssad: warning: {error}", err=True)
 
 
-def say_unreadable(n: int) -> None:
+def warn_unreadable(n: int) -> None:
     if n:
         warn(f"{n} file(s) could not be read and were left out")
 
 
 @contextmanager
 def resumable(out: Path) -> Iterator[None]:
-    """Ctrl-C, or a worker's death, leaves a run that can be resumed, and says so."""
-    from ..processes import WorkerDiedError
+    """After Ctrl-C or a worker's death the run can be resumed: print the command that does."""
+    from ..parallel.processes import WorkerDiedError
 
-    again = command_line() if "--resume" in sys.argv else f"{command_line()} --resume"
+    again = format_command() if "--resume" in sys.argv else f"{format_command()} --resume"
     try:
         yield
     except (KeyboardInterrupt, Terminated) as stop:
-        typer.echo(f"\nstopped; {out} keeps what was done. To resume:\n  {again}", err=True)
+        typer.echo(f"\nstopped; {out} holds the work so far. To resume:\n  {again}", err=True)
         raise typer.Exit(TERMINATED if isinstance(stop, Terminated) else 130) from None
     except WorkerDiedError as error:
-        typer.echo(f"stssad: {error}; {out} keeps what was done. To resume:\n  {again}", err=True)
+        typer.echo(f"stssad: {error}; {out} holds the work so far. To resume:\n  {again}", err=True)
         raise typer.Exit(2) from None

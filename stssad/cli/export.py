@@ -13,11 +13,11 @@ def command(
     """Write a run's model as one ONNX file, from pixels to score, label, p-value and map."""
     import hashlib
 
-    from ..exported import export_onnx
-    from ..run import Run
+    from ..deploy.export import export_onnx
+    from ..runs.run import Run
 
     opened = Run.open(run)
-    digest = hashlib.sha256((run / "model.safetensors").read_bytes()).hexdigest()
-    facts = {"run": opened.metadata["title"], "run_digest": digest}
-    export_onnx(opened.model(), out, facts)
+    digest = hashlib.sha256(opened.files.weights.read_bytes()).hexdigest()
+    metadata = {"run": opened.metadata["title"], "run_digest": digest}
+    export_onnx(opened.model(), out, metadata)
     typer.echo(f"model: {out} ({out.stat().st_size / 1e6:.0f} MB)")

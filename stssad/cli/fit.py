@@ -1,7 +1,6 @@
-"""`stssad fit`: two folders to a run."""
+"""`stssad fit`: a run from a folder of normal and one of unlabeled images."""
 
 import inspect
-import os
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import fields
@@ -10,99 +9,120 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from ..registry import AUGMENTATIONS, ENCODERS, TUNABLE
-from ..settings import PRESETS, AnySettings, PretrainedSettings, Settings
+from ..registry import ENCODERS, TUNABLE
+from ..settings import PRESETS, SETTINGS, AnySettings, PretrainedSettings
 from .console import (
     Engine,
     check_device,
     check_rate,
-    command_line,
+    format_command,
     make_console,
     resumable,
-    say_unreadable,
     warn,
+    warn_unreadable,
 )
 
 if TYPE_CHECKING:
-    from ..augment import Augmentation
     from ..model import STSSAD
-    from ..run import Inputs, Request, Run
+    from ..runs.fit import Inputs
+    from ..runs.folder import RunFolder
+    from ..runs.request import FitRequest
 
-SETTINGS: Mapping[str, type] = {"pretrained": PretrainedSettings, "paper": Settings}
 MAIN = ("image_size",)  # settings among the flags that matter most
-TUNING, PAPER = "Tuning, both methods", "The paper's method (--method paper)"
-PRESET = "Settings to begin from: quick, paper_mvtec or paper_svhn."
-TYPES = f"Augmentation types to tune, with commas: {', '.join(TUNABLE).lower()}."
+TUNING = "Tuning, both methods"
+OF_METHOD: Mapping[str, str] = {
+    "pretrained": "The pretrained method (--method pretrained, the default)",
+    "paper": "The paper's method (--method paper)",
+}
+TYPES = f"Augmentation types to tune, separated by commas: {', '.join(TUNABLE).lower()}."
+
+
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        help="Settings to start from: quick, paper_mvtec or paper_svhn.",
+        rich_help_panel=OF_METHOD["paper"],
+    ),
+]
 
 
 def all_fields() -> dict[str, Any]:
-    """The settings of both methods, by name."""
-    return {f.name: f for kind in SETTINGS.values() for f in fields(kind)}
+    """The settings of both methods, by name; of one that both have, the first method's."""
+    by_name: dict[str, Any] = {}
+    for type_ in SETTINGS.values():
+        for f in fields(type_):
+            by_name.setdefault(f.name, f)
+    return by_name
 
 
-def methods_knowing(name: str) -> list[str]:
-    return [m for m, kind in SETTINGS.items() if name in {f.name for f in fields(kind)}]
+def find_methods(name: str) -> list[str]:
+    """Those that have a setting."""
+    return [m for m, type_ in SETTINGS.items() if name in {f.name for f in fields(type_)}]
 
 
 def with_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with a flag for each of the settings, handed to it as `changes`."""
+    """The command with a flag for each of the settings, passed to it as `changes`."""
     own = inspect.signature(command)
-    known = all_fields()
+    settings_ = all_fields()
     flags = [
         inspect.Parameter(
-            f.name, inspect.Parameter.KEYWORD_ONLY, default=None,
+            f.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=None,
             annotation=Annotated[
-                flag_type(f.type),
-                typer.Option(help=f.metadata["words"], rich_help_panel=panel(f.name)),
+                make_flag_type(f.type),
+                typer.Option(help=f.metadata["help"], rich_help_panel=choose_panel(f.name)),
             ],
         )
-        for f in known.values()
-    ]  # fmt: skip
+        for f in settings_.values()
+    ]
 
-    def called(**words: Any) -> None:
-        changes = {name: words.pop(name) for name in known}
-        command(**words, changes={k: v for k, v in changes.items() if v is not None})
+    def wrapper(**arguments: Any) -> None:
+        changes = {name: arguments.pop(name) for name in settings_}
+        command(**arguments, changes={k: v for k, v in changes.items() if v is not None})
 
-    kept = [
+    unchanged = [
         p.replace(kind=inspect.Parameter.KEYWORD_ONLY)
         for p in own.parameters.values()
         if p.name != "changes"
     ]
-    ordered = sorted([*kept, *flags], key=lambda p: p.name not in MAIN and p in flags)
-    called.__signature__ = own.replace(parameters=ordered)  # type: ignore[attr-defined]
-    called.__doc__, called.__name__ = command.__doc__, command.__name__
-    return called
+    ordered = sorted([*unchanged, *flags], key=lambda p: p.name not in MAIN and p in flags)
+    wrapper.__signature__ = own.replace(parameters=ordered)  # type: ignore[attr-defined]
+    wrapper.__doc__, wrapper.__name__ = command.__doc__, command.__name__
+    return wrapper
 
 
-def panel(name: str) -> str | None:
+def choose_panel(name: str) -> str | None:
     if name in MAIN:
         return None
-    return TUNING if len(methods_knowing(name)) > 1 else PAPER
+    methods = find_methods(name)
+    return TUNING if len(methods) > 1 else OF_METHOD[methods[0]]
 
 
-def flag_type(kind: Any) -> Any:
-    """A setting's type as a flag's, which may be left out."""
-    return {int: int | None, float: float | None, int | None: int | None}.get(kind, str | None)
+def make_flag_type(type_: Any) -> Any:
+    """The type of a setting's flag, which may be left out."""
+    return {int: int | None, float: float | None, int | None: int | None}.get(type_, str | None)
 
 
 @with_settings
 def command(
     normal: Annotated[Path, typer.Option(help="Folder of normal images.")],
     unlabeled: Annotated[Path, typer.Option(help="Folder of unlabeled images, the pool.")],
-    out: Annotated[Path, typer.Option(help="Folder for the run, made if need be.")],
+    out: Annotated[Path, typer.Option(help="Folder for the run; created if it doesn't exist.")],
     method: Annotated[
         Literal["pretrained", "paper"],
-        typer.Option(help="pretrained: tunes only the augmentation; paper: trains from scratch."),
+        typer.Option(help="pretrained: keeps an ImageNet encoder; paper: trains from scratch."),
     ] = "pretrained",
     encoder: Annotated[
         str | None,
         typer.Option(help="efficientnet_lite0, 1 or 2 (pretrained), or resnet18 (paper)."),
     ] = None,
     augmentation: Annotated[
-        str | None, typer.Option(help=TYPES + " The first five if not given; paper: cutdiff.")
+        str | None, typer.Option(help=TYPES + " Default: the first five; paper: cutdiff.")
     ] = None,
-    false_alarms: Annotated[float, typer.Option(help="False alarm rate: normal images flagged.")]
-    = 0.01,
+    false_alarms: Annotated[
+        float, typer.Option(help="False alarm rate: share of normal images that are flagged.")
+    ] = 0.01,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     jobs: Annotated[int, typer.Option(help="Parallel processes; 0: one for each core.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
@@ -111,79 +131,92 @@ def command(
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at a file that can't be read.")
     ] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain/--no-explain",
+            help="Tune augmentations that explain the pool's anomalies: takes more than half "
+            "of the time and changes no score.",
+        ),
+    ] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     settings: Annotated[
         Path | None,
-        typer.Option(help="TOML file of settings; flags win over it.", rich_help_panel=TUNING),
+        typer.Option(help="TOML file of settings; flags take precedence.", rich_help_panel=TUNING),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help=PRESET, rich_help_panel=PAPER)] = None,
+    preset: Preset = None,
     changes: Any = None,
-) -> None:  # fmt: skip
+) -> None:
     """Tune a detector on normal and unlabeled images."""
-    from ..model import STSSAD
-    from ..run import Request, Run, read_inputs
-    from ..workflow import fit_run
+    from ..runs.folder import RunFolder
+    from ..runs.request import FitRequest
+
+    check_flags(device, false_alarms)
+    chosen = choose_settings(method, preset, settings, changes)
+    parts = choose_types(augmentation), choose_encoder(encoder), chosen
+    rest: dict[str, Any] = dict(
+        seed=seed,
+        false_alarms=false_alarms,
+        engine=engine,
+        strict=strict,
+        jobs=jobs,
+        device=device,
+        explain=explain,
+    )
+    request = FitRequest.of(normal, unlabeled, method, *parts, **rest)
+    fit_as(request, RunFolder(out), resume, quiet)
+
+
+def fit_as(request: "FitRequest", run: "RunFolder", resume: bool, quiet: bool) -> None:
+    """Read, fit, and print the result."""
+    from ..runs.fit import begun, complete, fit_or_explain, read_inputs
     from .progress import FitProgress
 
     console = make_console(quiet)
-    check(device, false_alarms)
-    chosen = chosen_settings(method, preset, settings, changes)
-    estimator = STSSAD(
-        method, chosen_types(augmentation), chosen_encoder(encoder, chosen), chosen, seed,
-        jobs=jobs or os.cpu_count() or 1, device=device, false_alarms=false_alarms, engine=engine,
-    )  # fmt: skip
-    request = Request(normal, unlabeled, estimator, strict)
-    request.content()  # choices that don't go together are named before anything is read
-    if resume and Run(out).is_finished:
-        Run.create(out, request, command_line(), resume)  # names what was begun otherwise
-        finish_report(Run(out))
-        console.print(f"the run in {out} is finished; nothing to do")
+    if resume and run.has_model and (run.is_complete or not request.explain):
+        with begun(run, request, format_command(), resume):  # refuses a run of another request
+            complete(run)
+        console.print(f"the run in {run.path} is finished; nothing to do")
         return
-    console.print(f"reading images of {normal} and {unlabeled}")
-    inputs = read_inputs(request, warn)
-    say_unreadable(len(inputs.unreadable))
-    run = Run.create(out, request, command_line(), resume)
-    with resumable(out), FitProgress(console) as progress:
-        console.print(read_words(request, inputs))
-        say_result(run, fit_run(run, request, inputs, progress), quiet)
+    console.print(f"reading images of {request.normal} and {request.unlabeled}")
+    request, inputs = read_inputs(request, warn)
+    warn_unreadable(len(inputs.unreadable))
+    with resumable(run.path), FitProgress(console) as progress:
+        with begun(run, request, format_command(), resume):
+            console.print(format_inputs(request, inputs))
+            model = fit_or_explain(run, request, inputs, progress)
+        print_result(run, model, quiet)
 
 
-def read_words(request: "Request", inputs: "Inputs") -> str:
-    """What was read."""
-    size = inputs.train.shape[-1]
-    words = f"{len(inputs.train)} normal and {len(inputs.pool)} unlabeled images"
-    if inputs.file_side is not None and inputs.file_side != size:
-        words += f" of about {inputs.file_side} pixels, looked at with {size} (--image-size)"
+def format_inputs(request: "FitRequest", inputs: "Inputs") -> str:
+    """How many images were read, and in what form."""
+    images = inputs.images
+    size, n_pool = images.train.shape[-1], 0 if images.pool is None else len(images.pool)
+    text = f"{len(images.train)} normal and {n_pool} unlabeled images"
+    if images.file_side is not None and images.file_side != size:
+        text += f" of about {images.file_side} pixels, resized to {size} (--image-size)"
     else:
-        words += f" of {size} pixels"
-    if (white := request.choices.settings.white_level) is not None:
-        words += f"\ngrey images of more than 8 bits: {white} is white (--white-level)"
-    return words
+        text += f" of {size} pixels"
+    if (white := request.settings.white_level) is not None:
+        text += f"\ngrey images of more than 8 bits: {white} is white (--white-level)"
+    return text
 
 
-def check(device: str, false_alarms: float) -> None:
+def check_flags(device: str, false_alarms: float) -> None:
     check_device(device)
     check_rate(false_alarms)
 
 
-def finish_report(run: "Run") -> None:
-    """A run that was killed between its model and its page still gets one."""
-    from ..report.page import write_report
-
-    if not run.report.is_file():
-        write_report(run)
-
-
-def chosen_settings(
+def choose_settings(
     method: str, preset: str | None, file: Path | None, changes: dict[str, Any]
 ) -> AnySettings:
-    """The method's own, or a preset, changed by a file, changed by flags."""
+    """The method's defaults or a preset, changed by a file, then by flags."""
     wanted = {**(read_toml(file) if file else {}), **changes}
     for name in wanted:
-        if method not in (knowing := methods_knowing(name)):
+        if method not in (methods := find_methods(name)):
             flag = f"--{name.replace('_', '-')}"
             raise ValueError(
-                f"{flag} belongs to the method {knowing[0]!r}; add --method {knowing[0]}, or "
+                f"{flag} belongs to the method {methods[0]!r}; add --method {methods[0]}, or "
                 "leave it out"
             )
     if method != "paper":
@@ -196,32 +229,30 @@ def chosen_settings(
     return PRESETS[preset](**wanted)
 
 
-def plain(name: str) -> str:
+def normalise_name(name: str) -> str:
     """A name without case and underscores."""
     return name.strip().replace("_", "").lower()
 
 
-def chosen_types(names: str | None) -> "list[Augmentation] | None":
-    """Augmentations by their names in lower case."""
+def choose_types(names: str | None) -> tuple[str, ...] | None:
+    """Augmentation types by their names in lower case."""
     if names is None:
         return None
-    known = {plain(name): name for name in TUNABLE}
+    known = {normalise_name(name): name for name in TUNABLE}
     for name in names.split(","):
-        if plain(name) not in known:
+        if normalise_name(name) not in known:
             raise ValueError(f"unknown augmentation {name.strip()!r}; use {', '.join(known)}")
-    return [AUGMENTATIONS[known[plain(name)]]() for name in names.split(",")]
+    return tuple(known[normalise_name(name)] for name in names.split(","))
 
 
-def chosen_encoder(name: str | None, settings: AnySettings) -> Any:
-    """An encoder by its name; arguments that settings have too are taken from there."""
+def choose_encoder(name: str | None) -> str | None:
+    """An encoder by its name in lower case."""
     if name is None:
         return None
-    known = {plain(each): each for each in ENCODERS}
-    if plain(name) not in known:
+    known = {normalise_name(each): each for each in ENCODERS}
+    if normalise_name(name) not in known:
         raise ValueError(f"unknown encoder {name!r}; use {', '.join(known)}")
-    kind = ENCODERS[known[plain(name)]]
-    shared = [p for p in inspect.signature(kind).parameters if hasattr(settings, p)]
-    return kind(**{p: getattr(settings, p) for p in shared})
+    return known[normalise_name(name)]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -245,11 +276,12 @@ def read_toml(path: Path) -> dict[str, Any]:
     return content
 
 
-def say_result(run: "Run", model: "STSSAD", quiet: bool) -> None:
-    from ..report.presentation import finding
+def print_result(run: "RunFolder", model: "STSSAD", quiet: bool) -> None:
+    from ..report.presentation import format_finding
+    from ..runs.summary import read_summary
 
     for warning in model.warnings_:
         warn(warning)
     console = make_console(quiet)
-    console.print(finding(run.summary()))
-    console.print(f"report: {run.report}\nscores of the pool: {run.folder / 'scores.csv'}")
+    console.print(format_finding(read_summary(run.path)))
+    console.print(f"report: {run.report}\nscores of the pool: {run.scores}")

@@ -1,4 +1,4 @@
-"""Progress of a fit: a bar for each restart on a terminal, a line now and then elsewhere."""
+"""Progress of a fit: a bar for each restart on a terminal, a line every few seconds elsewhere."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -14,19 +14,18 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from ..tuning.restarts import Event
-from ..words import in_words
+from ..augment.learned import format_learned
+from ..tuning.progress import Event, RestartEvent
 
 T = TypeVar("T")
 
 
-def in_a_line(event: Event) -> str:
+def format_restart(event: Event) -> str:
+    """The losses of a restart, and what it has learned."""
+    if not isinstance(event, RestartEvent):
+        return ""
     losses = "  ".join(f"{name} {value:.3f}" for name, value in event.losses.items())
-    return f"{event.augmentation}  {losses}  {in_words(event.learned)}"
-
-
-def label_of(event: Event) -> str:
-    return event.stage or f"restart {event.number + 1}"
+    return f"{losses}  {format_learned(event.learned)}"
 
 
 class FitProgress:
@@ -36,13 +35,13 @@ class FitProgress:
         self.console = console
         self.pause = seconds_between_lines
         self.last_line = time.monotonic()
-        self.tasks: dict[int, TaskID] = {}
+        self.tasks: dict[str, TaskID] = {}
         self.bars = Progress(
             TextColumn("{task.fields[label]}"),
             BarColumn(bar_width=20),
             MofNCompleteColumn(),
             TimeRemainingColumn(),
-            TextColumn("{task.fields[words]}"),
+            TextColumn("{task.fields[status]}"),
             console=console,
         )
 
@@ -61,22 +60,22 @@ class FitProgress:
         elif time.monotonic() - self.last_line >= self.pause:
             self.last_line = time.monotonic()
             self.console.print(
-                f"{label_of(event)}  {event.n_done}/{event.n_most}  {in_a_line(event)}".rstrip()
+                f"{event.label}  {event.n_done}/{event.n_most}  {format_restart(event)}".rstrip()
             )
 
     def _move_bar(self, event: Event) -> None:
-        if event.number not in self.tasks:
-            self.tasks[event.number] = self.bars.add_task("", label=label_of(event), words="")
+        if event.label not in self.tasks:
+            self.tasks[event.label] = self.bars.add_task("", label=event.label, status="")
         self.bars.update(
-            self.tasks[event.number],
+            self.tasks[event.label],
             completed=event.n_done,
             total=event.n_most,
-            words=in_a_line(event),
+            status=format_restart(event),
         )
 
 
 class CountProgress:
-    """Counts what passes through; a bar on a terminal, a line now and then elsewhere."""
+    """Counts what passes through; a bar on a terminal, a line every few seconds elsewhere."""
 
     def __init__(
         self, console: Console, total: int | None, seconds_between_lines: float = 10
@@ -100,7 +99,7 @@ class CountProgress:
         if self.console.is_terminal:
             self.bar.stop()
 
-    def counting(self, items: Iterable[T]) -> Iterator[T]:
+    def count(self, items: Iterable[T]) -> Iterator[T]:
         task = self.bar.add_task("", total=self.total)
         last = time.monotonic()
         for n, item in enumerate(items, start=1):

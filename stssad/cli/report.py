@@ -11,6 +11,6 @@ def command(
 ) -> None:
     """Build the page of a run again."""
     from ..report.page import write_report
-    from ..run import Run
+    from ..runs.run import Run
 
     typer.echo(f"report: {write_report(Run.open(run))}")

@@ -1,82 +1,102 @@
-"""`stssad review` and `stssad refit`: what somebody has marked, and what a run learns from it."""
+"""`stssad review` and `stssad refit`: people's labels of a run's images, and a fit with them."""
 
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .console import make_console
 
+if TYPE_CHECKING:
+    from ..review.labels import Label
+    from ..runs.run import Run
+
 
 def review(
     run: Annotated[Path, typer.Argument(help="Folder that `stssad fit` wrote.")],
-    marks: Annotated[
+    labels: Annotated[
         Path | None,
-        typer.Option(help="CSV with image_path and mark (good, defect, unsure) to take over."),
+        typer.Option(help="CSV to import, with image_path and label (good, defect, unsure)."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="CSV to write all marks to that the run has.")
+        Path | None, typer.Option(help="CSV to which all labels of the run are exported.")
     ] = None,
     next: Annotated[
-        int, typer.Option(min=0, help="Name so many images that are worth looking at next.")
+        int, typer.Option(min=0, help="List this many images that should be labelled next.")
     ] = 0,
 ) -> None:
-    """Take over marks, write them out, and say how the run's labels agree with them."""
-    from ..report.material import Material
-    from ..review.marks import Marks, read_marks, write_marks
-    from ..review.order import proposed
-    from ..review.refitting import agreement, places
-    from ..run import Run
-    from ..storage import replacing
+    """Import and export labels, and compare them with the images that the run flagged."""
+    from ..review.agreement import find_labelled
+    from ..review.labels import Labels, read_labels, write_labels
+    from ..runs.run import Run
+    from ..storage.files import replacing
 
     opened = Run.open(run)
-    kept = Marks(run)
-    if marks is not None:
-        given = read_marks(marks)
-        places(opened, given)
-        kept.take(given.values())
-    found = kept.all()
+    stored = Labels(run)
+    if labels is not None:
+        imported = read_labels(labels)
+        find_labelled(opened, imported)  # refuses names that aren't in the pool
+        stored.add_all(imported.values())
+    all_labels = stored.all()
     if out is not None:
         with replacing(out, "surrogateescape") as file:
-            write_marks(found.values(), file)
-    good, defects = places(opened, found)
-    summary, console = opened.summary(), make_console()
-    agrees = agreement(summary.pool_scores, summary.threshold, good, defects)
-    n_unsure = len(found) - len(good) - len(defects)
+            write_labels(all_labels.values(), file)
+    print_agreement(opened, all_labels)
+    if next:
+        print_next(opened, all_labels, next)
+
+
+def print_agreement(run: "Run", labels: Mapping[str, "Label"]) -> None:
+    from ..review.agreement import find_labelled, measure_agreement
+
+    good, defects = find_labelled(run, labels)
+    summary, console = run.summary(), make_console()
+    n_unsure = len(labels) - len(good) - len(defects)
     console.print(
-        f"{len(found)} of {len(summary.pool_scores)} images are marked: {len(good)} good, "
+        f"{len(labels)} of {len(summary.pool_scores)} images are labelled: {len(good)} good, "
         f"{len(defects)} defect, {n_unsure} unsure"
     )
-    if found:
-        console.print(agrees.in_words())
-    rows = opened.predictions()
-    marked = [i for i, row in enumerate(rows) if row.image_path in found]
-    kinds = Material.load(run).kinds.tolist()
-    order = proposed(summary.pool_scores, summary.threshold, kinds, marked)
-    for i in order[:next]:
+    if labels:
+        agreement = measure_agreement(summary.pool_scores, summary.threshold, good, defects)
+        console.print(agreement.summarise())
+
+
+def print_next(run: "Run", labels: Mapping[str, "Label"], n: int) -> None:
+    from ..report.material import Material
+    from ..review.order import propose_order
+
+    rows, summary = run.predictions(), run.summary()
+    labelled = [i for i, row in enumerate(rows) if row.image_path in labels]
+    groups = Material.load(run.folder).groups.tolist()
+    order = propose_order(summary.pool_scores, summary.threshold, groups, labelled)
+    for i in order[:n]:
         typer.echo(rows[i].image_path)
 
 
 def refit(
     run: Annotated[Path, typer.Argument(help="Folder that `stssad fit` wrote.")],
     out: Annotated[Path, typer.Option(help="Folder for the new run.")],
-    marks: Annotated[
+    labels: Annotated[
         Path | None,
-        typer.Option(help="CSV with image_path and mark; else those that the run has."),
+        typer.Option(help="CSV with image_path and label; by default, the labels of the run."),
     ] = None,
 ) -> None:
-    """Learn from marks: good ones join the normal images, defects teach. Encodes nothing again."""
-    from ..review.marks import Marks, read_marks
-    from ..review.refitting import refit_run
-    from ..run import Run
+    """Fit again with people's labels: good images join the normal ones, and the score learns from
+    defects. No image is encoded again."""
+    from ..review.labels import Labels, read_labels
+    from ..runs.refit import refit_run
+    from ..runs.run import Run
 
     opened = Run.open(run)
-    found = Marks(run).all() if marks is None else read_marks(marks)
-    done = refit_run(opened, found, out, f"stssad {shlex.join(sys.argv[1:])}")
+    used = Labels(run).all() if labels is None else read_labels(labels)
+    comparison = refit_run(opened, used, out, f"stssad {shlex.join(sys.argv[1:])}")
     console = make_console()
-    console.print(f"learned from {done.n_good} good and {done.n_defects} defective images")
-    console.print(f"before: {done.before.in_words()}")
-    console.print(f"after:  {done.after.in_words()}")
+    console.print(
+        f"learned from {comparison.n_good} good and {comparison.n_defects} defective images"
+    )
+    console.print(f"before: {comparison.before.summarise()}")
+    console.print(f"after:  {comparison.after.summarise()}")
     console.print(f"run: {out}")

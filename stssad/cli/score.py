@@ -2,22 +2,25 @@
 
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from .console import Engine, check_device, check_rate, closed, make_console, say_unreadable, warn
+from .console import Engine, check_device, check_rate, closed, make_console, warn, warn_unreadable
 from .scale import score_parts
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from ..heatmaps import HeatmapWriter
-    from ..images import UnreadableError
+    from ..deploy.copies import FlaggedCopies
+    from ..deploy.drift import DriftMonitor
+    from ..deploy.heatmaps import HeatmapWriter
+    from ..images.decode import UnreadableError
     from ..model import STSSAD
-    from ..predictions import Counts
+    from ..runs.predictions import Counts, Prediction, ScoredFile
 
 
 def command(
@@ -25,35 +28,37 @@ def command(
     images: Annotated[
         str,
         typer.Argument(
-            help="An image, a folder, a list file (a path a line), or -; with --ray also a Parquet "
-            "file of paths, or an address such as s3://bucket/folder."
+            help="An image, a folder, a list file (one path per line), or -; with --ray also a "
+            "Parquet file of paths, or an address such as s3://bucket/folder."
         ),
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="File to write, else standard output; with --ray a folder."),
+        typer.Option(help="File to write; standard output by default. With --ray, a folder."),
     ] = None,
     format: Annotated[
         Literal["csv", "json", "parquet"] | None,
-        typer.Option(help="Of the output: csv or json; with --ray parquet or csv."),
+        typer.Option(help="Output format: csv or json; with --ray, parquet or csv."),
     ] = None,
     heatmaps: Annotated[
         Path | None, typer.Option(help="Folder for a PNG of each image with its anomaly map.")
     ] = None,
     copy_flagged: Annotated[
-        Path | None, typer.Option(help="Folder to copy flagged images to; none is overwritten.")
+        Path | None,
+        typer.Option(help="Folder to copy flagged images to; no file is overwritten."),
     ] = None,
     false_alarms: Annotated[
-        float | None, typer.Option(help="False alarm rate, instead of the one of the fit.")
+        float | None, typer.Option(help="False alarm rate, instead of that of the fit.")
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
     engine: Engine = "auto",
     ray: Annotated[
-        str | None, typer.Option(help="Score on the Ray cluster at this address, or `local`.")
+        str | None,
+        typer.Option(help="Address of a Ray cluster, or `local` for this machine."),
     ] = None,
-    part_size: Annotated[int, typer.Option(min=1, help="Images in each part, with --ray.")] = 500,
+    part_size: Annotated[int, typer.Option(min=1, help="Images per part, with --ray.")] = 500,
     drift: Annotated[
-        bool, typer.Option("--drift", help="Say whether the line has changed since the fit.")
+        bool, typer.Option("--drift", help="Test whether images have drifted since the fit.")
     ] = False,
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at a file that can't be read.")
@@ -72,7 +77,7 @@ def command(
         raise ValueError("--format parquet goes with --ray; use csv or json")
     check_device(device)
     check_out(out)
-    model = opened(run, device, false_alarms)
+    model = load_model(run, device, false_alarms)
     extras = Extras(heatmaps, copy_flagged, drift)
     score_here(model, images, out, format or "csv", engine, strict, make_console(quiet), extras)
 
@@ -86,66 +91,41 @@ class Extras:
     drift: bool
 
 
-def score_here(
-    model: "STSSAD", images: str, out: Path | None, form: str, engine: str, strict: bool,
-    console: "Console", extras: Extras,
-) -> None:  # fmt: skip
-    """On this machine, into a file or to standard output."""
-    from ..copies import FlaggedCopies
-    from ..drift import DriftMonitor
-    from ..engine import engine_for
-    from ..predictions import listed_paths, score_files, write_predictions
-    from ..storage import replacing
-    from .progress import CountProgress
+@dataclass(frozen=True)
+class Outputs:
+    """What is made of each scored image beside its prediction."""
 
-    unreadable = 0
+    heatmaps: "HeatmapWriter | None"
+    copies: "FlaggedCopies | None"
+    monitor: "DriftMonitor | None"
 
-    def on_unreadable(error: "UnreadableError") -> None:
-        nonlocal unreadable
-        unreadable += 1
-        warn(error)
-
-    paths, source = listed_paths(images), Path(images)
-    total = len(paths) if isinstance(paths, list) else None
-    heatmaps, copies = extras.heatmaps, extras.copy_flagged
-    writer = None if heatmaps is None else heatmap_writer(heatmaps, source, model)
-    copier = None if copies is None else FlaggedCopies(copies, source)
-    monitor = DriftMonitor.of(model) if extras.drift else None
-    results = score_files(
-        model, paths, None if strict else on_unreadable, writer,
-        engine_for(model, engine, total), monitor.observe if monitor is not None else None,
-    )  # fmt: skip
-    if copier is not None:
-        results = copier.copying(results)
-    if out is None:
-        counts = write_predictions(results, sys.stdout, form)
-    else:
-        with (
-            replacing(out, "surrogateescape") as file,  # names that aren't UTF-8, without loss
-            CountProgress(console, total) as progress,
-        ):
-            counts = write_predictions(progress.counting(results), file, form)
-    say_unreadable(unreadable)
-    if counts.n == 0:
-        raise ValueError(f"no image of {images!r} could be read; look at the warnings")
-    if out is not None:
-        console.print(said(model, counts, out, heatmaps))
-    if monitor is not None:
-        typer.echo(monitor.told(), err=out is None)  # standard output holds the scores then
+    def process(self, scored: "Iterable[ScoredFile]") -> "Iterator[Prediction]":
+        """Predictions, once heatmaps and copies are written and the drift monitor has seen them."""
+        for image in scored:
+            prediction = image.prediction
+            if self.heatmaps is not None and image.map is not None:
+                self.heatmaps(Path(prediction.image_path), image.map)
+            if self.monitor is not None:
+                self.monitor.observe(prediction, image.conditions)
+            if self.copies is not None:
+                self.copies.copy(prediction)
+            yield prediction
 
 
-def opened(run: Path, device: str, false_alarms: float | None) -> "STSSAD":
-    """The run's model, with another false alarm rate if one is wanted."""
-    from ..run import Run
+def make_outputs(model: "STSSAD", images: Path, extras: Extras) -> Outputs:
+    from ..deploy.copies import FlaggedCopies
+    from ..deploy.drift import DriftMonitor
 
-    if false_alarms is not None:
-        check_rate(false_alarms)
-    model = Run.open(run).model(device=device)
-    return model if false_alarms is None else model.set_threshold(false_alarms)
+    folder, copies = extras.heatmaps, extras.copy_flagged
+    return Outputs(
+        None if folder is None else make_heatmap_writer(folder, images, model),
+        None if copies is None else FlaggedCopies(copies, images),
+        DriftMonitor.for_model(model) if extras.drift else None,
+    )
 
 
-def heatmap_writer(folder: Path, images: Path, model: "STSSAD") -> "HeatmapWriter":
-    from ..heatmaps import HeatmapWriter
+def make_heatmap_writer(folder: Path, images: Path, model: "STSSAD") -> "HeatmapWriter":
+    from ..deploy.heatmaps import HeatmapWriter
 
     if model.map_scale_ is None:
         raise ValueError(
@@ -155,10 +135,77 @@ def heatmap_writer(folder: Path, images: Path, model: "STSSAD") -> "HeatmapWrite
     return HeatmapWriter(folder, images, model.map_scale_, model.reading_)
 
 
-def said(model: "STSSAD", counts: "Counts", out: Path, heatmaps: Path | None) -> str:
+def score_here(
+    model: "STSSAD",
+    images: str,
+    out: Path | None,
+    form: str,
+    engine: str,
+    strict: bool,
+    console: "Console",
+    extras: Extras,
+) -> None:
+    """On this machine, into a file or to standard output."""
+    from ..methods.engine import engine_for
+    from ..runs.predictions import list_paths, score_files, skip_unreadable
+
+    n_unreadable = 0
+
+    def on_unreadable(error: "UnreadableError") -> None:
+        nonlocal n_unreadable
+        n_unreadable += 1
+        warn(error)
+
+    paths = list_paths(images)
+    n_paths = len(paths) if isinstance(paths, list) else None
+    outputs = make_outputs(model, Path(images), extras)
+    scored = score_files(model, paths, engine_for(model.model_, engine, n_paths))
+    readable = skip_unreadable(scored, None if strict else on_unreadable)
+    counts = write(outputs.process(readable), out, form, console, n_paths)
+    warn_unreadable(n_unreadable)
+    if counts.n == 0:
+        raise ValueError(f"no image of {images!r} could be read; look at the warnings")
+    if out is not None:
+        console.print(format_result(model, counts, out, extras.heatmaps))
+    if outputs.monitor is not None:
+        # Standard output holds the scores where they have no file.
+        typer.echo(outputs.monitor.summarise(), err=out is None)
+
+
+def write(
+    predictions: "Iterable[Prediction]",
+    out: Path | None,
+    form: str,
+    console: "Console",
+    n_paths: int | None,
+) -> "Counts":
+    from ..runs.predictions import write_predictions
+    from ..storage.files import replacing
+    from .progress import CountProgress
+
+    if out is None:
+        return write_predictions(predictions, sys.stdout, form)
+    with (
+        replacing(out, "surrogateescape") as file,  # names that aren't UTF-8, without loss
+        CountProgress(console, n_paths) as progress,
+    ):
+        return write_predictions(progress.count(predictions), file, form)
+
+
+def load_model(run: Path, device: str, false_alarms: float | None) -> "STSSAD":
+    """The run's model, with another false alarm rate if one is given."""
+    from ..runs.run import Run
+
+    if false_alarms is not None:
+        check_rate(false_alarms)
+    model = Run.open(run).model(device=device)
+    return model if false_alarms is None else model.set_threshold(false_alarms)
+
+
+def format_result(model: "STSSAD", counts: "Counts", out: Path, heatmaps: Path | None) -> str:
     rate = f"{100 * model.false_alarms_:.3g} %"
-    words = f"{counts.n} images scored, {counts.flagged} flagged (false alarm rate {rate}): {out}"
-    return words if heatmaps is None else f"{words}\nheatmaps: {heatmaps}"
+    scores = f"{counts.n} images scored, {counts.flagged} flagged (false alarm rate {rate}): {out}"
+    return scores if heatmaps is None else f"{scores}\nheatmaps: {heatmaps}"
 
 
 def check_out(out: Path | None) -> None:

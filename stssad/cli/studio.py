@@ -1,75 +1,101 @@
-"""`stssad studio`: a local page to look at runs, review images and teach a run."""
+"""`stssad studio`: a local page to browse runs, label images and refit."""
 
 import secrets
 import socket
 import threading
 import webbrowser
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from .console import make_console
 
+if TYPE_CHECKING:
+    from ..studio.shelf import Shelf
+
 
 def command(
     folder: Annotated[
-        Path, typer.Argument(help="Folder of the runs; it is made if it isn't there.")
+        Path, typer.Argument(help="Folder of the runs; created if it doesn't exist.")
     ] = Path("runs"),
     images: Annotated[
         list[Path] | None,
-        typer.Option(help="Folder whose images may be shown and fitted; may be repeated. Else the "
-                     "folder in which the command is run."),
+        typer.Option(
+            help="Folder whose images may be shown and fitted; may be repeated. The current "
+            "folder by default."
+        ),
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0: any that is free.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0: any free one.")] = 0,
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open the page in the browser.")
     ] = True,
-) -> None:  # fmt: skip
-    """A page of this machine's own: look, decide, teach it. Nobody else can open it."""
-    try:
-        import uvicorn
-
-        from ..studio.app import create_app
-    except ImportError as error:
-        raise ImportError(
-            f"the studio needs a package that isn't here ({error.name}); install it with: pip "
-            "install 'stssad[studio]'"
-        ) from None
+) -> None:
+    """Open the local page: browse runs, label images, refit. Only this machine can reach it."""
+    check_installed()
+    from ..runs.folder import RunFolder
     from ..studio.shelf import Shelf
 
     if folder.exists() and not folder.is_dir():
         raise NotADirectoryError(f"{str(folder)!r} is a file; give the folder of the runs")
-    if (folder / "environment.json").is_file():  # a run itself: its folder is meant
+    if RunFolder(folder).is_run:  # a run itself: its folder is meant
         folder = folder.absolute().parent
-    for each in images or []:
-        if not each.is_dir():
-            raise NotADirectoryError(f"no such folder: {str(each)!r}; check --images")
+    for images_folder in images or []:
+        if not images_folder.is_dir():
+            raise NotADirectoryError(f"no such folder: {str(images_folder)!r}; check --images")
     folder.mkdir(parents=True, exist_ok=True)
     shelf = Shelf(folder.resolve(), tuple(x.resolve() for x in images or [Path.cwd()]))
-    with bound(port) as listening:
+    serve(shelf, port, browser)
+
+
+def check_installed() -> None:
+    try:
+        import uvicorn  # noqa: F401
+
+        from ..studio import app  # noqa: F401
+    except ImportError as error:
+        raise ImportError(
+            f"the studio needs the package {error.name}, which isn't installed; install it with: "
+            "pip install 'stssad[studio]'"
+        ) from None
+
+
+def serve(shelf: "Shelf", port: int, browser: bool) -> None:
+    """Until Ctrl-C."""
+    import uvicorn
+
+    from ..studio.app import create_app
+
+    with bind_socket(port) as listening:
         number, token = listening.getsockname()[1], secrets.token_urlsafe(24)
         hosts = {f"127.0.0.1:{number}", f"localhost:{number}"}
-        app = create_app(shelf, token, hosts)
         address = f"http://127.0.0.1:{number}/?token={token}"
-        make_console().print(f"studio of {folder}: {address}\n(Ctrl-C stops it; fits go on)")
+        make_console().print(
+            f"studio of {shelf.root}: {address}\n(Ctrl-C stops it; running fits continue)"
+        )
         if browser:
             threading.Timer(0.5, webbrowser.open, [address]).start()
-        settings = uvicorn.Config(
-            app, log_level="warning", limit_concurrency=64, timeout_keep_alive=5, lifespan="off",
+        config = uvicorn.Config(
+            create_app(shelf, token, hosts),
+            log_level="warning",
+            limit_concurrency=64,
+            timeout_keep_alive=5,
+            lifespan="off",
             server_header=False,
-        )  # fmt: skip
-        uvicorn.Server(settings).run(sockets=[listening])
+        )
+        uvicorn.Server(config).run(sockets=[listening])
 
 
-def bound(port: int) -> socket.socket:
-    """Of this machine alone."""
+def bind_socket(port: int) -> socket.socket:
+    """On this machine's own address, which no other machine reaches."""
     # With its protocol: asyncio then answers at once, and waits for no packet to fill.
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind(("127.0.0.1", port))
+        listening.bind(("127.0.0.1", port))
     except OSError as error:
-        found.close()
-        raise OSError(f"port {port} can't be had ({error.strerror}); give another --port") from None
-    return found
+        listening.close()
+        raise OSError(
+            f"port {port} isn't available ({error.strerror}); give another --port"
+        ) from None
+    return listening

@@ -50,9 +50,14 @@ def normalised(layer: nn.BatchNorm1d | nn.BatchNorm2d, x: Tensor) -> Tensor:
 class Normalisation(Function):
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, w: Tensor, b: Tensor, running: tuple[Tensor, Tensor],
-        momentum: float, eps: float,
-    ) -> Tensor:  # fmt: skip
+        ctx: Any,
+        x: Tensor,
+        w: Tensor,
+        b: Tensor,
+        running: tuple[Tensor, Tensor],
+        momentum: float,
+        eps: float,
+    ) -> Tensor:
         y, mean, s = torch.native_batch_norm(x, w, b, *running, True, momentum, eps)
         ctx.save_for_backward(x, w, mean, s)
         ctx.eps = eps

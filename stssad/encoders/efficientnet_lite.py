@@ -17,9 +17,14 @@ from .encoder import InputNormalization
 
 # expansion, kernel, stride, channels, repeats of each stage of Lite0
 STAGES = (
-    (1, 3, 1, 16, 1), (6, 3, 2, 24, 2), (6, 5, 2, 40, 2), (6, 3, 2, 80, 3), (6, 5, 1, 112, 3),
-    (6, 5, 2, 192, 4), (6, 3, 1, 320, 1),
-)  # fmt: skip
+    (1, 3, 1, 16, 1),
+    (6, 3, 2, 24, 2),
+    (6, 5, 2, 40, 2),
+    (6, 3, 2, 80, 3),
+    (6, 5, 1, 112, 3),
+    (6, 5, 2, 192, 4),
+    (6, 3, 1, 320, 1),
+)
 NORM_AFTER = {
     "_conv_stem": "_bn0",
     "_expand_conv": "_bn0",
@@ -192,7 +197,14 @@ def imagenet_weights(variant: Variant) -> dict[str, Tensor]:
 
 
 def fold(stored: dict[str, Tensor], conv: str, norm: str) -> tuple[Tensor, Tensor]:
-    """Weight and bias of a convolution with the normalisation after it, in one."""
-    scale = stored[f"{norm}.weight"] / (stored[f"{norm}.running_var"] + NORM_EPS).sqrt()
-    weight = stored[f"{conv}.weight"] * scale[:, None, None, None]
-    return weight, stored[f"{norm}.bias"] - stored[f"{norm}.running_mean"] * scale
+    """Weight and bias of a convolution with the normalisation after it, in one.
+
+    Computed in double precision: in single, the last bit of a square root is each CPU's own.
+    """
+    mean, variance, weight, bias = (
+        stored[f"{norm}.{name}"].double()
+        for name in ("running_mean", "running_var", "weight", "bias")
+    )
+    scale = weight / (variance + NORM_EPS).sqrt()
+    kernel = stored[f"{conv}.weight"].double() * scale[:, None, None, None]
+    return kernel.float(), (bias - mean * scale).float()

@@ -7,18 +7,18 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..features import Features
-from ..threads import each
+from ..parallel.threads import each
 from .encoder import embed
+from .features import Features
 from .patches import patches_of
+from .resize import area_resized
 
 T = TypeVar("T")
-Change = Callable[[Tensor, slice], Tensor]  # of a chunk of images, given which they are
+Change = Callable[[Tensor, slice], Tensor]  # of a chunk of images, given its rows
 CHUNK_PIXELS = 64 * 64 * 64  # of images that are encoded at a time
-LARGEST_IN_MEMORY = 2**30  # bytes; larger maps are kept in a temporary file
+LARGEST_IN_MEMORY = 2**30  # bytes; larger maps are stored in a temporary file
 
 
 def as_floats(images: Tensor, device: torch.device) -> Tensor:
@@ -49,15 +49,10 @@ def features_of(encoder: nn.Module, images: Tensor, small_size: int | None = Non
     With a `small_size`, also of the images at that size.
     """
     floats = as_floats(images, device_of(encoder))
-    small = None if small_size is None else features_of(encoder, shrunk(floats, small_size))
+    small = None if small_size is None else features_of(encoder, area_resized(floats, small_size))
     maps: list[Tensor] = encoder.features(floats)  # type: ignore[operator]
-    # One layout, whatever the encoder's: kept features and fresh ones then give the same scores.
+    # One layout, whatever the encoder's: stored features and fresh ones then give the same scores.
     return Features(encoder.pooled(maps), patches_of(maps), small)  # type: ignore[operator]
-
-
-def shrunk(images: Tensor, size: int) -> Tensor:
-    """Float images of that size, averaged."""
-    return F.interpolate(images, size=(size, size), mode="area")
 
 
 def encode(
@@ -72,46 +67,46 @@ def encode(
 
     With a `small_size`, also of the images at that size. `change` is what is done to each chunk
     first, given which images it holds; `on_done` is called with how many images are encoded; `run`
-    is the encoder in another engine (`encoders.compiled`).
+    is the encoder in another engine (`encoders.engine`).
     """
-    kept: Features | None = None
+    features: Features | None = None
 
     def work(rows: slice) -> tuple[slice, Features]:
-        some = images[rows]
+        chunk = images[rows]
         if change is not None:
-            some = change(as_floats(some, device_of(encoder)), rows)
-        return rows, features_of(encoder, some, small_size) if run is None else run(some)
+            chunk = change(as_floats(chunk, device_of(encoder)), rows)
+        return rows, features_of(encoder, chunk, small_size) if run is None else run(chunk)
 
     size = chunk_size(images.shape[-1])
     chunks = (slice(i, i + size) for i in range(0, len(images), size))
     for rows, chunk in each(chunks, work):
-        kept = kept or room_for(len(images), chunk)
-        keep(kept, rows, chunk)
+        features = features or allocate(len(images), chunk)
+        copy_chunk(features, rows, chunk)
         if on_done is not None:
             on_done(min(rows.stop, len(images)))
-    assert kept is not None, "there is at least one image"
-    return kept
+    assert features is not None, "there is at least one image"
+    return features
 
 
-def keep(kept: Features, rows: slice, chunk: Features) -> None:
-    """A chunk's features in their place."""
-    kept.pooled[rows] = chunk.pooled.cpu()
-    if kept.patches is not None and chunk.patches is not None:
-        kept.patches[rows] = chunk.patches.cpu()
-    if kept.small is not None and chunk.small is not None:
-        keep(kept.small, rows, chunk.small)
+def copy_chunk(features: Features, rows: slice, chunk: Features) -> None:
+    """A chunk's features to their rows."""
+    features.pooled[rows] = chunk.pooled.cpu()
+    if features.patches is not None and chunk.patches is not None:
+        features.patches[rows] = chunk.patches.cpu()
+    if features.small is not None and chunk.small is not None:
+        copy_chunk(features.small, rows, chunk.small)
 
 
-def room_for(n: int, like: Features) -> Features:
+def allocate(n: int, like: Features) -> Features:
     """For the features of n images, not yet filled."""
     return Features(
-        store(n, like.pooled),
-        None if like.patches is None else store(n, like.patches),
-        None if like.small is None else room_for(n, like.small),
+        allocate_rows(n, like.pooled),
+        None if like.patches is None else allocate_rows(n, like.patches),
+        None if like.small is None else allocate(n, like.small),
     )
 
 
-def store(n: int, like: Tensor) -> Tensor:
+def allocate_rows(n: int, like: Tensor) -> Tensor:
     """Room for n such rows: in memory or, where that is too much, in a file without a name."""
     shape, dtype = (n, *like.shape[1:]), like.dtype
     empty = torch.empty(0, dtype=dtype)
@@ -125,7 +120,7 @@ def embed_all(encoder: nn.Module, images: Tensor) -> Tensor:
     """Embeddings (n, d) of any number of images, uint8 or float, on the CPU."""
 
     @torch.no_grad()
-    def work(some: Tensor) -> Tensor:
-        return embed(encoder, as_floats(some, device_of(encoder))).cpu()
+    def work(chunk: Tensor) -> Tensor:
+        return embed(encoder, as_floats(chunk, device_of(encoder))).cpu()
 
     return torch.cat(list(each_chunk(images, work)))

@@ -4,6 +4,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .resize import area_resized
+
 N_MAPS = 2  # of the encoder's, the finest first
 
 
@@ -18,16 +20,7 @@ def patches_of(maps: list[Tensor]) -> Tensor | None:
         return None
     side = int(chosen[-1].shape[-1])
     averaged = [F.avg_pool2d(m, 3, 1, 1) for m in chosen]
-    return torch.cat([shrunk_to(side, m) for m in averaged], dim=1).contiguous()
-
-
-def shrunk_to(side: int, m: Tensor) -> Tensor:
-    """A square map in a smaller size, averaged; by a whole number where possible, as most engines
-    have it."""
-    own = int(m.shape[-1])
-    if own % side == 0:
-        return m if own == side else F.avg_pool2d(m, own // side)
-    return F.adaptive_avg_pool2d(m, side)
+    return torch.cat([area_resized(m, side) for m in averaged], dim=1).contiguous()
 
 
 def as_rows(patches: Tensor) -> Tensor:

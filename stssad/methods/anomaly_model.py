@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from ..encoders.encoding import chunk_size, each_chunk, features_of
-from ..features import Features
-from ..scoring.calibration import Scores
-from ..threads import each
+from ..encoders.features import Features
+from ..parallel.threads import each
+from ..scoring.score import Scores
 
 
 class AnomalyModel(nn.Module):
@@ -21,7 +21,7 @@ class AnomalyModel(nn.Module):
         image_size: int,
         small_size: int | None = None,
     ) -> None:
-        """small_size: the side at which images are looked at again, smaller; None: they aren't."""
+        """small_size: the side at which images are encoded a second time; None: they aren't."""
         super().__init__()
         self.encoder, self.scorer = encoder, scorer
         self.image_size, self.small_size = image_size, small_size
@@ -39,19 +39,19 @@ class AnomalyModel(nn.Module):
 
     def score_all(self, images: Tensor) -> Scores:
         """Any number of images, a chunk at a time; on the CPU."""
-        return joined(each_chunk(images, self))
+        return concatenate(each_chunk(images, self))
 
     def score_features(self, features: Features) -> Scores:
         """Any number of images' features: bit-identical to scoring the images."""
-        return joined(each(features.chunks(chunk_size(self.image_size)), self.score))
+        return concatenate(each(features.chunks(chunk_size(self.image_size)), self.score))
 
 
-def joined(chunks: Iterable[Scores]) -> Scores:
-    found = list(chunks)
-    maps = [chunk.maps.cpu() for chunk in found if chunk.maps is not None]
-    parts = zip(*(chunk.parts for chunk in found), strict=True)
+def concatenate(chunks: Iterable[Scores]) -> Scores:
+    scores = list(chunks)
+    maps = [chunk.maps.cpu() for chunk in scores if chunk.maps is not None]
+    parts = zip(*(chunk.parts for chunk in scores), strict=True)
     return Scores(
-        torch.cat([chunk.scores.cpu() for chunk in found]),
+        torch.cat([chunk.scores.cpu() for chunk in scores]),
         [torch.cat([p.cpu() for p in part]) for part in parts],
         torch.cat(maps) if maps else None,
     )

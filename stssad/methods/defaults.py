@@ -1,16 +1,19 @@
 """What was left open, filled in: the one place, for Python and the command line alike."""
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from ..augment import Augmentation
 from ..encoders.encoder import as_encoder
+from ..images.source import FitImages, Images, images_for_fit
 from ..registry import METHODS
-from ..scoring.part import Part
+from ..tuning.progress import Notify
 from ..tuning.val_loss import ValLoss
-from .problem import Choices, Method
+from .advice import about_size, about_unreadable
+from .problem import Choices, FitProblem, Method
 
 
 def resolve(
@@ -19,7 +22,6 @@ def resolve(
     encoder: nn.Module | None = None,
     settings: Any = None,
     val_loss: ValLoss | None = None,
-    parts: Sequence[Part] | None = None,
 ) -> tuple[Method, Choices]:
     """The method by its name, and all that it needs; what it doesn't know is an error."""
     chosen: Method = METHODS[method]
@@ -34,10 +36,40 @@ def resolve(
             augmentations = [augmentation]
         if not augmentations:
             raise ValueError("augmentation is an empty list; name at least one, or None for all")
-    if parts is not None and not parts:
-        raise ValueError("parts is an empty list; name at least one, or None for the default")
-    own_parts = None if parts is None else list(parts)
-    return chosen, chosen.choices(augmentations, encoder, settings, val_loss, own_parts)
+    return chosen, chosen.choices(augmentations, encoder, settings, val_loss)
+
+
+def pose_problem(
+    estimator: Any,
+    train: Images | FitImages,
+    unlabeled: Images | None,
+    progress: Notify | None = None,
+    checkpoints: str | Path | None = None,
+    warm_starts: str | Path | None = None,
+) -> tuple[FitProblem, list[str]]:
+    """What the estimator asks of its method, with the images read; and warnings about the files."""
+    e = estimator
+    _, choices = resolve(e.method, e.augmentation, e.encoder, e.settings, e.val_loss)
+    given = train
+    if not isinstance(given, FitImages):
+        given = images_for_fit(given, unlabeled, choices.settings.reading)
+    problem = FitProblem(
+        train=given.train,
+        pool=given.pool,
+        choices=choices.with_reading(given.reading),
+        seed=e.seed,
+        jobs=e.jobs,
+        device=e.device,
+        engine=e.engine,
+        progress=progress,
+        checkpoints=Path(checkpoints) if checkpoints else None,
+        warm_starts=Path(warm_starts) if warm_starts else None,
+    )
+    for folder in (checkpoints, warm_starts):
+        if folder:
+            Path(folder).parent.mkdir(parents=True, exist_ok=True)
+    about_files = about_unreadable(given.unreadable)
+    return problem, [*about_files, *about_size(given.file_side, problem.image_size)]
 
 
 def check_settings(method: Method, settings: Any) -> None:
@@ -57,14 +89,19 @@ def check_settings(method: Method, settings: Any) -> None:
 def checked_encoder(method: Method, encoder: nn.Module) -> nn.Module:
     """An encoder that the method can use: the paper's trains it, the pretrained one keeps it."""
     encoder, name = as_encoder(encoder, method.trains), type(encoder).__name__
-    if encoder.trainable and not method.trains:
+    check_trainable(method, name, encoder.trainable)  # type: ignore[arg-type]
+    return encoder
+
+
+def check_trainable(method: Method, name: str, trainable: bool) -> None:
+    """Asked of one of our encoders before it is built, which loads its weights."""
+    if trainable and not method.trains:
         raise ValueError(
             f"{name} is to be trained, and the pretrained method trains nothing; use "
             "method='paper', or an encoder with trainable = False"
         )
-    if not encoder.trainable and method.trains:
+    if not trainable and method.trains:
         raise ValueError(
             f"{name} keeps its weights (trainable = False), and the paper's method trains its "
             "encoder; use method='pretrained', or set trainable = True to fine-tune it"
         )
-    return encoder

@@ -1,4 +1,4 @@
-"""The test of what was tuned, on data that it hasn't seen."""
+"""The test of the tuned augmentation, on held-out data."""
 
 from dataclasses import dataclass
 
@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from ..scoring.evidence import Evidence, combined, halves, p_value_along
-from ..tuning.restarts import Notify, own_seed, run_all
+from ..tuning.progress import Notify
+from ..tuning.restarts import own_seed, run_all
 from .frozen_restart import FrozenRestart, TuningData
 
 TEST_SHARE = 2  # a half makes one in so many of the iterations: it decides nothing but the test
@@ -27,10 +28,14 @@ class HalfSearch:
 
 
 def weigh(
-    restarts: list[FrozenRestart], data: TuningData, chosen_alignment: float, seed: int,
-    n_processes: int, notify: Notify | None,
-) -> Evidence:  # fmt: skip
-    """Each half of the images searches again, and the other half tests what came of it."""
+    restarts: list[FrozenRestart],
+    data: TuningData,
+    chosen_alignment: float,
+    seed: int,
+    n_processes: int,
+    notify: Notify | None,
+) -> Evidence:
+    """Each half of the images searches again, and the other half tests its result."""
     generator = torch.Generator().manual_seed(own_seed(seed, HALVING))
     of_normal = halves(len(data.normal), generator)
     of_pool = halves(len(data.Z_val), generator)
@@ -40,9 +45,9 @@ def weigh(
         HalfSearch([r.for_test(number + k, learner, TEST_SHARE) for r in restarts])
         for k, learner in enumerate(learners)
     ]
-    found = run_all(searches, n_processes, notify)
+    results = run_all(searches, n_processes, notify)
     p_values = []
-    for k, (_, shift) in enumerate(found):
+    for k, (_, shift) in enumerate(results):
         whitening, other = learners[k].whitening, 1 - k
         p = p_value_along(
             normal=whitening(data.normal.pooled[of_normal[other]]),
@@ -50,4 +55,4 @@ def weigh(
             u=whitening.shift(shift),
         )
         p_values.append(p)
-    return Evidence(chosen_alignment, combined(*p_values), (found[0][0], found[1][0]))
+    return Evidence(chosen_alignment, combined(*p_values), (results[0][0], results[1][0]))

@@ -9,12 +9,12 @@ from torch import Tensor, nn
 
 from ..augment import Augmentation
 from ..encoders.encoding import as_floats, device_of, embed_all
-from ..features import NormalFeatures
+from ..encoders.features import NormalFeatures
+from ..parallel.threads import torch_threads
 from ..scoring.whitening import Whitening
 from ..settings import PretrainedSettings
-from ..storage import intact, require
-from ..threads import torch_threads
-from ..tuning.checkpoint import Checkpointer, fingerprint, pack_frozen, source, unpack_frozen
+from ..tuning.checkpoint import Checkpointer, fingerprint, source
+from ..tuning.frozen_codec import FrozenCodec
 from ..tuning.frozen_tuner import (
     FrozenProblem,
     FrozenRecord,
@@ -23,7 +23,8 @@ from ..tuning.frozen_tuner import (
     initial_frozen_state,
     tune_frozen,
 )
-from ..tuning.restarts import Event, Notify, own_seed
+from ..tuning.progress import Notify, RestartEvent
+from ..tuning.restarts import own_seed
 from ..tuning.shift_alignment import aligned_in, alignment, pool_shift, shift_alignment
 from ..tuning.val_loss import ValLoss, mean_distance_loss
 
@@ -104,14 +105,9 @@ class FrozenRestart:
         began, settings = time.perf_counter(), self.settings
         with torch_threads(settings.threads):
             problem = self._problem()
-            keeper = Checkpointer(self._path, self._fingerprint, pack_frozen)
+            keeper = Checkpointer(self._path, self._fingerprint, FrozenCodec())
             state = initial_frozen_state(problem, self.initial_a, own_seed(self.seed, self.number))
-            if (content := keeper.read()) is not None:
-                assert self._path is not None
-                with intact(self._path, "delete it to begin that restart again"):
-                    kept = unpack_frozen(content, device_of(self.encoder))
-                    require(kept.a.shape == state.a.shape, "it doesn't fit the augmentation")
-                state = kept
+            state = keeper.resumed(state, device_of(self.encoder)) or state
 
             def progress(state: FrozenState) -> None:
                 keeper.keep(state, len(state.history), state.is_over(settings))
@@ -142,9 +138,14 @@ class FrozenRestart:
         if loss is shift_alignment:  # its coordinates are computed once, and leave out the light
             loss = aligned_in(data.whitening)
         return FrozenProblem(
-            self.encoder, self.augmentation, loss, data.train, data.normal.pooled, data.Z_val,
+            self.encoder,
+            self.augmentation,
+            loss,
+            data.train,
+            data.normal.pooled,
+            data.Z_val,
             self.settings,
-        )  # fmt: skip
+        )
 
     def _shift(self, a: Tensor) -> LearnedShift:
         """Augment some training images by the learned `a`, and compare with the pool."""
@@ -191,14 +192,22 @@ class FrozenRestart:
         """Differs where the result would."""
         loss = getattr(self.val_loss, "__qualname__", self.val_loss)
         augmentation = self.augmentation
-        words = [asdict(self.settings), loss, self.seed, self.number, self.initial_a.tolist(),
-                 type(augmentation), augmentation.__dict__, self.encoder,
-                 source(augmentation)]  # fmt: skip
+        words = [
+            asdict(self.settings),
+            loss,
+            self.seed,
+            self.number,
+            self.initial_a.tolist(),
+            type(augmentation),
+            augmentation.__dict__,
+            self.encoder,
+            source(augmentation),
+        ]
         data = self.data
         return fingerprint(words, [data.train, data.normal.pooled, data.Z_val])
 
 
-def event(restart: FrozenRestart, state: FrozenState) -> Event:
+def event(restart: FrozenRestart, state: FrozenState) -> RestartEvent:
     last, n_most = state.history[-1], restart.settings.max_iterations
     kind, losses = type(restart.augmentation).__name__, {"loss": last.val_loss}
-    return Event(restart.number, kind, len(state.history), n_most, losses, last.learned)
+    return RestartEvent(restart.number, kind, len(state.history), n_most, losses, last.learned)

@@ -9,44 +9,52 @@ import torch
 from torch import Tensor, nn
 
 from ..augment import Augmentation
-from ..augment.cutdiff import CutDiff
 from ..encoders.detector import Detector
 from ..encoders.encoding import embed_all
-from ..encoders.resnet import ResNet18
-from ..features import Features
-from ..scoring.calibration import Likelihood
-from ..scoring.conditions import usual
+from ..encoders.features import Features, NormalFeatures
+from ..parallel.threads import torch_threads
+from ..registry import AUGMENTATIONS, DEFAULTS, ENCODERS
+from ..scoring.conditions import measure_conditions
 from ..scoring.contamination import contamination
 from ..scoring.gaussian import GaussianDensity, cross_fitted_scores
-from ..scoring.part import Part
+from ..scoring.score import PaperScore
 from ..scoring.threshold import held_out_split
 from ..settings import Settings
-from ..storage import intact, require
-from ..threads import torch_threads
-from ..tuning.checkpoint import (
-    Checkpointer,
-    fingerprint,
-    pack_tuner,
-    read_checkpoint,
-    source,
-    unpack_tuner,
-    write_checkpoint,
-)
+from ..tuning.checkpoint import Checkpointer, fingerprint, source
 from ..tuning.descent import random_index
 from ..tuning.problem import TuningProblem
-from ..tuning.restarts import Event, Notify, own_seed, run_all
+from ..tuning.progress import Notify, RestartEvent
+from ..tuning.restarts import own_seed, run_all
 from ..tuning.tuner import TunerState, initial_state, train_on, tune, warm_start
+from ..tuning.tuner_codec import TunerCodec
 from ..tuning.val_loss import ValLoss, mean_distance_loss
-from .advice import about_counts, about_restarts
+from .advice import about_counts
 from .anomaly_model import AnomalyModel
+from .paper_advice import about_restarts
 from .paper_candidate import PaperCandidate, choose
-from .problem import Choices, Fitted, Problem, Transient, check_counts
+from .problem import (
+    Choices,
+    Explanation,
+    FitProblem,
+    Fitted,
+    PoolResult,
+    Workings,
+    check_counts,
+)
 
-# Settings that a warm start doesn't feel. The number of updates it does, by the schedule of α.
+# Settings without effect on a warm start. The number of updates has one, by the schedule of α.
 AFTER_WARM_START = (
-    "holdout_share", "a_step_size", "hypergradient", "val_train_samples", "val_augmented_samples",
-    "val_pool_samples", "chunk_size", "smoothing", "patience", "end_state",
-)  # fmt: skip
+    "holdout_share",
+    "a_step_size",
+    "hypergradient",
+    "val_train_samples",
+    "val_augmented_samples",
+    "val_pool_samples",
+    "chunk_size",
+    "smoothing",
+    "patience",
+    "end_state",
+)
 
 
 class PaperMethod:
@@ -57,61 +65,66 @@ class PaperMethod:
     settings_type = Settings
 
     def choices(
-        self, augmentations: list[Augmentation] | None, encoder: nn.Module | None,
-        settings: Settings | None, val_loss: ValLoss | None, parts: list[Part] | None,
-    ) -> Choices:  # fmt: skip
-        if parts is not None:
-            raise ValueError(
-                "parts belong to the pretrained method; the paper's score has one, the Gaussian's"
-            )
+        self,
+        augmentations: list[Augmentation] | None,
+        encoder: nn.Module | None,
+        settings: Settings | None,
+        val_loss: ValLoss | None,
+    ) -> Choices:
         settings = settings or Settings.quick()
+        default = DEFAULTS[self.name]
         return Choices(
-            augmentations=augmentations or [CutDiff()],
-            encoder=encoder or ResNet18(settings.width),
+            augmentations=augmentations or [AUGMENTATIONS[x]() for x in default.augmentations],
+            encoder=encoder or ENCODERS[default.encoder](settings.width),
             settings=settings,
             val_loss=val_loss or mean_distance_loss,
-            parts=None,
         )
 
-    def fit(self, problem: Problem) -> Fitted:
+    def fit(self, problem: FitProblem) -> tuple[Fitted, Workings]:
         settings, pool = problem.choices.settings, problem.pool
         if pool is None:
             raise ValueError(
                 "the paper's method trains while it tunes to an unlabeled pool; pass one, or use "
                 "method='pretrained', which needs none"
             )
-        kept, held = held_out_split(len(problem.train), settings.holdout_share, problem.seed)
-        train, held_out = problem.train[kept], problem.train[held]
-        check_counts(train, pool)
-        restarts = restarts_of(problem, train, pool)
+        train_index, held_out_index = held_out_split(
+            len(problem.train), settings.holdout_share, problem.seed
+        )
+        train, held_out = problem.train[train_index], problem.train[held_out_index]
+        check_counts(train, pool, len(held_out))
+        restarts = make_restarts(problem, train, pool)
         results = run_all(restarts, problem.jobs, problem.progress)
         candidates = [result.candidate for result in results]
         chosen = choose(candidates)
         best = results[chosen]
-        model = AnomalyModel(best.encoder, Likelihood(best.density), problem.image_size)
+        model = AnomalyModel(best.encoder, PaperScore(best.density), problem.image_size)
         if len(held_out):
             normal_scores = model.score_all(held_out).scores
         else:
             normal_scores = cross_fitted_scores(best.Z_trn, seed=problem.seed)
         pool_scores = model.score_features(Features(best.Z_pool)).scores
         warnings = [*about_restarts(candidates, chosen), *about_counts(len(pool), normal_scores)]
-        return Fitted(
+        share = contamination(pool_scores.numpy(), normal_scores.numpy())
+        fitted = Fitted(
             model=model,
             normal_scores=normal_scores,
-            pool_scores=pool_scores,
-            train_index=kept,
-            held_out_index=held,
-            candidates=candidates,
-            chosen=chosen,
-            augmentation=restarts[chosen].augmentation,
+            train_index=train_index,
+            held_out_index=held_out_index,
+            normal_conditions=measure_conditions(held_out if len(held_out) else train),
             warnings=warnings,
-            contamination=contamination(pool_scores.numpy(), normal_scores.numpy()),
-            normal_conditions=usual(held_out if len(held_out) else problem.train[kept]),
-            transient=Transient(best.Z_trn, best.Z_pool),
+            pool=PoolResult(pool_scores, None, share),
+            explanation=Explanation(candidates, chosen, restarts[chosen].augmentation),
         )
+        return fitted, Workings(NormalFeatures.plain(best.Z_trn), Features(best.Z_pool))
 
-    def empty_scorer(self, parts: list[Part] | None) -> nn.Module:
-        return Likelihood(GaussianDensity())
+    def explain(
+        self, problem: FitProblem, fitted: Fitted, workings: Workings | None
+    ) -> Explanation | None:
+        """Tuning is the fit itself here."""
+        return fitted.explanation
+
+    def empty_score(self, config: dict[str, Any]) -> nn.Module:
+        return PaperScore()
 
     def candidate(self, content: dict[str, Any]) -> PaperCandidate:
         return PaperCandidate.from_json(content)
@@ -160,19 +173,7 @@ class PaperRestart:
             problem = TuningProblem(
                 detector, self.augmentation, self.val_loss, self.train, self.pool, settings
             )
-            keeper = Checkpointer(self._path, self._fingerprint, pack_tuner)
-            state = self._resumed(keeper, problem)
-
-            def progress(state: TunerState) -> None:
-                n_steps = len(state.warm_losses) + len(state.history) + len(state.final_losses)
-                keeper.keep(state, n_steps, state.is_over(settings))
-                if notify is not None:
-                    notify(event(self, state))
-
-            warm_start(problem.perturbed(), state, progress)
-            self._share_warm_start(state)
-            tune(problem.perturbed(), state, progress)
-            train_on(problem, state, progress)
+            state = self._tune(problem, notify)
             encoder = detector.trained_encoder(state.theta, state.buffers)
             Z_trn, Z_pool = embed_all(encoder, self.train), embed_all(encoder, self.pool)
             density = GaussianDensity().to(self.device).fit(Z_trn)
@@ -180,10 +181,38 @@ class PaperRestart:
             change = embedding_change(problem, encoder, state.a, Z_trn, self.seed)
         seconds = time.perf_counter() - began
         candidate = PaperCandidate.of(
-            self.number, self.augmentation, state, pool_scores, settings, self.initial_a, seconds,
+            self.number,
+            self.augmentation,
+            state,
+            pool_scores,
+            settings,
+            self.initial_a,
+            seconds,
             change,
-        )  # fmt: skip
+        )
         return PaperResult(candidate, encoder, density, Z_trn, Z_pool)
+
+    def _tune(self, problem: TuningProblem, notify: Notify | None) -> TunerState:
+        """From its own checkpoint if there is one, else from a warm start that others share."""
+        settings, device = self.settings, problem.detector.device
+        keeper = Checkpointer(self._path, self._fingerprint, TunerCodec())
+        warm_keeper = Checkpointer(self._warm_path, self._warm_fingerprint, TunerCodec())
+        state = initial_state(problem, self.initial_a, own_seed(self.seed, self.number))
+        own_state = keeper.resumed(state, device)
+        state = own_state or warm_keeper.resumed(state, device) or state
+
+        def progress(state: TunerState) -> None:
+            n_steps = len(state.warm_losses) + len(state.history) + len(state.final_losses)
+            keeper.keep(state, n_steps, state.is_over(settings))
+            if notify is not None:
+                notify(make_event(self, state))
+
+        warm_start(problem.perturbed(), state, progress)
+        if not state.history and not warm_keeper.is_there:
+            warm_keeper.write(state)
+        tune(problem.perturbed(), state, progress)
+        train_on(problem, state, progress)
+        return state
 
     @property
     def _path(self) -> Path | None:
@@ -202,35 +231,25 @@ class PaperRestart:
 
     def _digest(self, words: list[object], tensors: list[Tensor]) -> str:
         augmentation = self.augmentation
-        words = [*words, self.seed, self.number, self.initial_a.tolist(), type(augmentation),
-                 augmentation.__dict__, self.encoder, source(augmentation)]  # fmt: skip
+        words = [
+            *words,
+            self.seed,
+            self.number,
+            self.initial_a.tolist(),
+            type(augmentation),
+            augmentation.__dict__,
+            self.encoder,
+            source(augmentation),
+        ]
         tensors = [self.train, *tensors]
         if not hasattr(self.encoder, "reset_parameters"):  # else they are drawn from the seed
             tensors += self.encoder.state_dict().values()
         return fingerprint(words, tensors)
 
-    def _resumed(self, keeper: Checkpointer[TunerState], problem: TuningProblem) -> TunerState:
-        """From this restart's own checkpoint, another's warm start, or the beginning."""
-        content = keeper.read()
-        if content is None and self.warm_starts is not None:
-            content = read_checkpoint(self._warm_path, self._warm_fingerprint())
-        state = initial_state(problem, self.initial_a, own_seed(self.seed, self.number))
-        if content is None:
-            return state
-        with intact(self._path or self._warm_path, "delete it to begin that restart again"):
-            kept = unpack_tuner(content, problem.detector.device)
-            require(same_shapes(kept, state), "it doesn't fit the detector")
-        return kept
-
     @property
-    def _warm_path(self) -> Path:
-        assert self.warm_starts is not None
-        return self.warm_starts / f"{self._warm_fingerprint()}.safetensors"
-
-    def _share_warm_start(self, state: TunerState) -> None:
-        if self.warm_starts is None or state.history or self._warm_path.exists():
-            return
-        write_checkpoint(self._warm_path, self._warm_fingerprint(), pack_tuner(state))
+    def _warm_path(self) -> Path | None:
+        folder = self.warm_starts
+        return folder and folder / f"{self._warm_fingerprint()}.safetensors"
 
 
 @torch.no_grad()
@@ -251,34 +270,23 @@ def embedding_change(
     return float(moved / apart.clamp_min(torch.finfo(Z.dtype).tiny))
 
 
-def same_shapes(one: TunerState, other: TunerState) -> bool:
-    """Whether one state can take the place of another."""
-
-    def shapes(state: TunerState) -> list[tuple[str, torch.Size]]:
-        named = (*state.theta.items(), *state.buffers.items(), *state.momentum.items())
-        steps = (("a", state.a), ("mean", state.adam[0]), ("square", state.adam[1]))
-        return [(name, tensor.shape) for name, tensor in (*named, *steps)]
-
-    return sorted(shapes(one)) == sorted(shapes(other))
-
-
-def event(restart: PaperRestart, state: TunerState) -> Event:
+def make_event(restart: PaperRestart, state: TunerState) -> RestartEvent:
     settings, kind = restart.settings, type(restart.augmentation).__name__
     if not state.history:
         losses = {"warm start, L_trn": state.warm_losses[-1]}
         n_done, n_most = len(state.warm_losses), settings.warm_start_epochs
-        return Event(restart.number, kind, n_done, n_most, losses, {})
+        return RestartEvent(restart.number, kind, n_done, n_most, losses)
     last = state.history[-1]
     if state.final_losses:
         losses = {"at the learned augmentation, L_trn": state.final_losses[-1]}
         n_done, n_most = len(state.final_losses), settings.final_updates
-        return Event(restart.number, kind, n_done, n_most, losses, last.learned)
+        return RestartEvent(restart.number, kind, n_done, n_most, losses, last.learned)
     losses = {"L_trn": last.train_loss, "L_val": last.val_loss}
-    n_done = len(state.history)
-    return Event(restart.number, kind, n_done, settings.max_iterations, losses, last.learned)
+    n_done, n_most = len(state.history), settings.max_iterations
+    return RestartEvent(restart.number, kind, n_done, n_most, losses, last.learned)
 
 
-def restarts_of(problem: Problem, train: Tensor, pool: Tensor) -> list[PaperRestart]:
+def make_restarts(problem: FitProblem, train: Tensor, pool: Tensor) -> list[PaperRestart]:
     """One for each initial value of each augmentation."""
     choices = problem.choices
     assert isinstance(choices.settings, Settings)

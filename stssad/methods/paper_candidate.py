@@ -45,9 +45,15 @@ class PaperCandidate:
 
     @staticmethod
     def of(
-        number: int, augmentation: Augmentation, state: TunerState, pool_scores: Any,
-        settings: Settings, initial_a: Any, seconds: float, embedding_change: float,
-    ) -> "PaperCandidate":  # fmt: skip
+        number: int,
+        augmentation: Augmentation,
+        state: TunerState,
+        pool_scores: Any,
+        settings: Settings,
+        initial_a: Any,
+        seconds: float,
+        embedding_change: float,
+    ) -> "PaperCandidate":
         """Of a restart whose state has settled."""
         best = state.best
         assert best is not None, "tune keeps a best state"
@@ -83,6 +89,6 @@ class PaperCandidate:
 
 
 def choose(candidates: list[PaperCandidate]) -> int:
-    """The largest score variance (Sec. 4.3); a collapsed restart only if all are."""
+    """The largest score variance (Eq. 4); a collapsed restart only if all are."""
     learned = [c for c in candidates if not c.collapsed] or candidates
     return max(learned, key=lambda c: c.score_variance).number

@@ -4,17 +4,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor, nn
 
 from ..augment import Augmentation
+from ..encoders.features import Features, NormalFeatures
+from ..images.reading import Reading
 from ..scoring.anomaly_map import MapScale
 from ..scoring.contamination import Contamination
 from ..scoring.evidence import Evidence
+from ..scoring.folds import PartScores
 from ..scoring.lesson import Lesson
-from ..scoring.part import Part
-from ..settings import AnySettings, Reading
-from ..tuning.restarts import Notify
+from ..settings import AnySettings
+from ..tuning.progress import Notify
 from ..tuning.val_loss import ValLoss
 from .anomaly_model import AnomalyModel
 
@@ -29,7 +30,6 @@ class Choices:
     encoder: nn.Module
     settings: AnySettings
     val_loss: ValLoss
-    parts: list[Part] | None  # None where the method has none to choose
 
     def with_reading(self, reading: Reading) -> "Choices":
         """As files were read."""
@@ -40,7 +40,7 @@ class Choices:
 
 
 @dataclass(frozen=True)
-class Problem:
+class FitProblem:
     """Normal images (n, 3, m, m), an unlabeled pool of the same size or None, and the choices."""
 
     train: Tensor
@@ -60,37 +60,52 @@ class Problem:
 
 
 @dataclass(frozen=True)
-class Transient:
-    """What is known right after a fit, and isn't saved with the model."""
+class PoolResult:
+    """What the score says of the pool, and what it has learned from it."""
 
-    Z_trn: Tensor = field(default_factory=lambda: torch.empty(0))  # of the images fitted to
-    Z_pool: Tensor = field(default_factory=lambda: torch.empty(0))
-    pool_maps: Tensor | None = None  # anomaly maps (n, h, w)
-    untuned: nn.Module | None = None  # the scorer before it learned from the pool
-    kept: Any = None  # what a refit needs (`methods.refit.Kept`)
-    descriptors: Tensor | None = None  # (n, c) of pool images, by which their kinds are told apart
+    scores: Tensor  # (m,)
+    lesson: Lesson | None  # of its outliers; None: the method doesn't learn from them
+    # From scores that have learned nothing from the pool, so that they can't bear themselves out.
+    contamination: Contamination
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What kind of anomaly the pool holds: augmentation types tuned to it. It scores nothing in the
+    pretrained method; in the paper's it is what the detector was trained with."""
+
+    candidates: list[Any]  # one for each restart
+    chosen: int
+    augmentation: Augmentation  # the chosen one's
+    evidence: Evidence | None = None  # None: the method has no test of it
 
 
 @dataclass(frozen=True)
 class Fitted:
-    """What a method returns."""
+    """What a method returns, and a model keeps."""
 
     model: AnomalyModel
     normal_scores: Tensor  # of normal images that the model wasn't fitted to
-    pool_scores: Tensor | None
     train_index: Tensor  # which of the normal images were fitted to, and which held out
     held_out_index: Tensor
-    candidates: list[Any]  # one for each restart
-    chosen: int | None  # None: nothing was tuned
-    augmentation: Augmentation | None  # the chosen one's
+    normal_conditions: Tensor  # (n, 4), of the images that have `normal_scores`
     warnings: list[str]
-    evidence: Evidence | None = None
-    lesson: Lesson | None = None  # what the pool's outliers have taught the score
-    # From scores that have learned nothing from the pool, so that they can't bear themselves out.
-    contamination: Contamination | None = None
-    map_scale: MapScale | None = None
-    normal_conditions: Tensor | None = None  # (n, 4), of the images that have `normal_scores`
-    transient: Transient = field(default_factory=Transient)
+    map_scale: MapScale | None = None  # None: the encoder has no feature maps
+    pool: PoolResult | None = None  # None: no pool was given
+    explanation: Explanation | None = None  # None: not yet, or there was no pool
+
+
+@dataclass(frozen=True)
+class Workings:
+    """What a fit has computed on its way: the report, a refit and the explanation need it, and a
+    saved model does without."""
+
+    normal: NormalFeatures  # of the images that were fitted to
+    pool: Features | None
+    pool_maps: Tensor | None = None  # anomaly maps (m, h, w)
+    crossed: list[PartScores] = field(default_factory=list)  # of each part, for normal images
+    untaught: nn.Module | None = None  # the score before it learned from the pool
+    held_out: Features | None = None  # normal images that set the threshold, if any
 
 
 class Method(Protocol):
@@ -106,14 +121,20 @@ class Method(Protocol):
         encoder: nn.Module | None,
         settings: Any,
         val_loss: ValLoss | None,
-        parts: list[Part] | None,
     ) -> Choices:
         """What was left to us, filled in."""
 
-    def fit(self, problem: Problem) -> Fitted: ...
+    def fit(self, problem: FitProblem) -> tuple[Fitted, Workings]:
+        """Everything that scores."""
 
-    def empty_scorer(self, parts: list[Part] | None) -> nn.Module:
-        """The scorer before its arrays are loaded."""
+    def explain(
+        self, problem: FitProblem, fitted: Fitted, workings: Workings | None
+    ) -> Explanation | None:
+        """What kind of anomaly the pool holds; None: there is no pool. Without the workings of the
+        fit they are computed again."""
+
+    def empty_score(self, config: dict[str, Any]) -> nn.Module:
+        """The score that `config` describes, before its arrays are loaded."""
 
     def candidate(self, content: dict[str, Any]) -> Any:
         """One restart's result, from JSON."""
@@ -122,12 +143,15 @@ class Method(Protocol):
         """In words; with the augmentation's type where there were several to choose from."""
 
 
-def check_counts(train: Tensor, pool: Tensor | None) -> None:
-    """Enough images, of one size, that aren't all the same."""
+def check_counts(train: Tensor, pool: Tensor | None, n_held_out: int) -> None:
+    """Enough images, of one size, that aren't all the same; `train` is without those held out."""
     if len(train) < MIN_TRAIN:
+        n_train = len(train) + n_held_out
+        held_out = f" that aren't held out ({n_held_out} are)" if n_train >= MIN_TRAIN else ""
         raise ValueError(
-            f"train holds {len(train)} image(s), but at least {MIN_TRAIN} are needed to learn "
-            "what normal images have in common (a hundred to learn it well); add normal images"
+            f"train holds {n_train} image(s), but at least {MIN_TRAIN}{held_out} are needed to "
+            "learn what normal images have in common (a hundred to learn it well); add normal "
+            "images"
         )
     if bool((train == train[:1]).all()):
         raise ValueError(

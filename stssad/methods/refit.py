@@ -1,8 +1,7 @@
-"""A fit that learns from marks: what a reviewer called good joins the normal images; what was
-called defective joins the pool's outliers, from which the score learns its direction, and is an
-example that other images may resemble.
+"""A fit that learns from labels: images labelled good join the normal ones; defects join the pool's
+outliers, from which the score learns its direction, and are examples that others may resemble.
 
-Nothing is encoded again: a fit keeps embeddings, and of each image the patches that are furthest
+Nothing is encoded again: a fit stores embeddings, and of each image the patches that are furthest
 from normal ones. Of an image that is good after all, these are what a memory bank lacks.
 """
 
@@ -14,238 +13,283 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ..encoders.features import Features, NormalFeatures
 from ..encoders.patches import as_rows
-from ..features import Features, NormalFeatures
-from ..scoring.calibration import CalibratedSum
+from ..parallel.threads import each
 from ..scoring.examples import Examples
+from ..scoring.folds import PartScores, random_folds
 from ..scoring.gaussian import ImageGaussian
 from ..scoring.lesson import Lesson
-from ..scoring.memory_bank import MemoryBank, nearest_distances
+from ..scoring.memory_bank import MemoryBank, all_nearest_distances
 from ..scoring.nuisance import without
-from ..scoring.part import PartScores, random_folds
+from ..scoring.score import PretrainedScore
 from ..scoring.threshold import threshold_for
-from ..storage import require
-from ..threads import each
+from ..storage.files import require
 from .anomaly_model import AnomalyModel
-from .problem import Fitted
+from .problem import Fitted, Workings
 
-N_KEPT = 16  # patches of each image
+N_PATCHES = 16  # patches of each image
 CHUNK = 16  # images at a time
 OUTLIER_RATE = 0.01  # of normal images that would count among the pool's outliers
-FEWEST_DEFECTS = 5  # marked ones, from which on they teach
+FEWEST_DEFECTS = 5  # labelled ones, below which the score learns nothing from them
 Index = npt.NDArray[np.int64]
+EMBEDDINGS = ("normal", "relit", "source", "pool", "held_out")
 
 
 @dataclass(frozen=True)
-class Kept:
+class RefitData:
     """What a refit needs of a fit; `far` and `normal_far` for each memory bank of the score."""
 
     normal: Tensor  # embeddings (n, d)
     relit: Tensor  # of normal images in other light (k, d), and which each is a copy of (k,)
     source: Tensor
-    normal_far: list["Far"]  # of normal images, from banks that haven't seen them
+    normal_far: list["FarPatches"]  # of normal images, from banks that haven't seen them
     pool: Tensor  # embeddings (m, d)
-    far: list["Far"]
+    far: list["FarPatches"]
+    held_out: Tensor  # embeddings (h, d) of the normal images that set the threshold; often none
+    held_far: list["FarPatches"]
 
     def tensors(self) -> dict[str, Tensor]:
-        found = {name: getattr(self, name) for name in ("normal", "relit", "source", "pool")}
-        for k, (far, normal_far) in enumerate(zip(self.far, self.normal_far, strict=True)):
-            found |= far.tensors(f"{k}") | normal_far.tensors(f"normal_{k}")
-        return found
+        tensors = {name: getattr(self, name) for name in EMBEDDINGS}
+        for name, banks in (("", self.far), ("normal_", self.normal_far), ("held_", self.held_far)):
+            for k, far in enumerate(banks):
+                tensors |= far.tensors(f"{name}{k}")
+        return tensors
 
     @staticmethod
-    def of(tensors: dict[str, Tensor]) -> "Kept":
+    def of(tensors: dict[str, Tensor]) -> "RefitData":
         n_banks = sum(name.startswith("patches_normal_") for name in tensors)
-        plain = {name: tensors[name] for name in ("normal", "relit", "source", "pool")}
-        return Kept(
-            **plain,
-            normal_far=[Far.of(tensors, f"normal_{k}") for k in range(n_banks)],
-            far=[Far.of(tensors, f"{k}") for k in range(n_banks)],
+        return RefitData(
+            **{name: tensors[name] for name in EMBEDDINGS},
+            normal_far=[FarPatches.of(tensors, f"normal_{k}") for k in range(n_banks)],
+            far=[FarPatches.of(tensors, f"{k}") for k in range(n_banks)],
+            held_far=[FarPatches.of(tensors, f"held_{k}") for k in range(n_banks)],
         )
 
 
-def check_kept(kept: Kept, scorer: CalibratedSum, n_normal: int, n_pool: int) -> None:
-    """Of a file that anybody may have written: what belongs together fits together."""
-    gaussian, *banks = scorer.parts
-    assert isinstance(gaussian, ImageGaussian) and gaussian.density.whitening.mean is not None
-    d, n_relit = len(gaussian.density.whitening.mean), len(kept.relit)
+def check_refit_data(data: RefitData, fitted: Fitted) -> None:
+    """A file that anybody may have written must fit the model that it comes with."""
+    scorer = fitted.model.scorer
+    if not isinstance(scorer, PretrainedScore) or fitted.pool is None:
+        return  # `refit` says that it can't
+    n_normal, n_held = len(fitted.train_index), len(fitted.held_out_index)
+    n_pool = len(fitted.pool.scores)
+    banks, mean = scorer.banks, scorer.gaussian.density.whitening.mean
+    assert mean is not None
+    d, n_relit = len(mean), len(data.relit)
     wanted = {"normal": (n_normal, d), "relit": (n_relit, d), "pool": (n_pool, d)}
+    wanted["held_out"] = (n_held, d)
     for name, shape in wanted.items():
-        found = getattr(kept, name)
-        require(found.shape == shape and bool(torch.isfinite(found).all()), f"wrong {name}")
-    source = kept.source
+        rows = getattr(data, name)
+        require(rows.shape == shape and bool(torch.isfinite(rows).all()), f"wrong {name}")
+    source = data.source
     sound = source.shape == (n_relit,) and source.dtype == torch.int64
     require(sound and bool(((source >= 0) & (source < n_normal)).all()), "wrong source")
-    require(len(kept.far) == len(kept.normal_far) == len(banks), "wrong number of banks")
-    for bank, far, normal_far in zip(banks, kept.far, kept.normal_far, strict=True):
-        assert isinstance(bank, MemoryBank)
-        for each_far, n in ((far, n_pool), (normal_far, n_normal)):
-            n_kept = each_far.distances.shape[1] if each_far.distances.ndim == 2 else 0
-            sizes = (n, n_kept, bank.bank.shape[1])
-            fits = n_kept > 0 and each_far.patches.shape == sizes and len(each_far.distances) == n
-            finite = (
-                torch.isfinite(each_far.patches).all() & torch.isfinite(each_far.distances).all()
-            )
-            require(fits and bool(finite), "wrong patches")
+    of_banks = (data.far, n_pool), (data.normal_far, n_normal), (data.held_far, n_held)
+    require(all(len(far) == len(banks) for far, _ in of_banks), "wrong number of banks")
+    for k, bank in enumerate(banks):
+        for far, n in of_banks:
+            far[k].check(n, bank.bank.shape[1])
 
 
 @dataclass(frozen=True)
-class Far:
+class FarPatches:
     """Of each image, the patches that are furthest from a memory bank, and how far they are."""
 
-    patches: Tensor  # (m, N_KEPT, c), without the directions of light
-    distances: Tensor  # (m, N_KEPT), the largest first
+    patches: Tensor  # (m, N_PATCHES, c), without the directions of light
+    distances: Tensor  # (m, N_PATCHES), the largest first
+
+    def check(self, n: int, n_channels: int) -> None:
+        """That these are patches of n images."""
+        n_patches = self.distances.shape[1] if self.distances.ndim == 2 else 0
+        fits = self.patches.shape == (n, n_patches, n_channels) and len(self.distances) == n
+        finite = torch.isfinite(self.patches).all() & torch.isfinite(self.distances).all()
+        require(n_patches > 0 and fits and bool(finite), "wrong patches")
 
     def tensors(self, name: str) -> dict[str, Tensor]:
         return {f"patches_{name}": self.patches.half(), f"distances_{name}": self.distances}
 
     @staticmethod
-    def of(tensors: dict[str, Tensor], name: str) -> "Far":
-        return Far(tensors[f"patches_{name}"].float(), tensors[f"distances_{name}"])
+    def of(tensors: dict[str, Tensor], name: str) -> "FarPatches":
+        return FarPatches(tensors[f"patches_{name}"].float(), tensors[f"distances_{name}"])
 
-    def of_some(self, index: Tensor) -> "Far":
-        return Far(self.patches[index], self.distances[index])
+    def select(self, index: Tensor) -> "FarPatches":
+        return FarPatches(self.patches[index], self.distances[index])
 
     def scores(self, added: Tensor, n_highest: int) -> Tensor:
-        """(m,): what a bank says that also holds other patches (k, c)."""
+        """(m,): the scores of a bank that also holds other patches (k, c)."""
         distances = self.distances
         if len(added):
-            new = nearest_distances(self.patches.flatten(0, 1), added)
+            new = all_nearest_distances(self.patches.flatten(0, 1), added)
             distances = torch.minimum(distances, new.reshape_as(distances))
         top = distances.topk(min(n_highest, distances.shape[1])).values
         return top.mean(dim=1).double()
 
 
-def kept_of(scorer: CalibratedSum, normal: NormalFeatures, crossed: list[PartScores],
-            pool: Features) -> Kept:  # fmt: skip
-    """Right after a fit; `crossed` has what each part says of normal images, as if unseen."""
-    banks = [
-        (part, of_normal.maps)
-        for part, of_normal in zip(scorer.parts, crossed, strict=True)
-        if isinstance(part, MemoryBank)
-    ]
-    return Kept(
+def collect_refit_data(scorer: PretrainedScore, workings: Workings) -> RefitData:
+    """Right after a fit."""
+    normal, pool = workings.normal, workings.pool
+    assert pool is not None
+    _, *of_banks = workings.crossed
+    banks = zip(scorer.for_banks(normal.features), of_banks, strict=True)
+    held_out = pool[:0] if workings.held_out is None else workings.held_out
+    return RefitData(
         normal=normal.pooled.cpu(),
         relit=normal.relit.pooled.cpu(),
         source=normal.source,
-        normal_far=[furthest(bank, normal.features, maps) for bank, maps in banks],
+        normal_far=[
+            find_far_patches(bank, features, scores.maps) for (bank, features), scores in banks
+        ],
         pool=pool.pooled.cpu(),
-        far=[furthest(bank, pool) for bank, _ in banks],
+        far=[find_far_patches(*bank) for bank in scorer.for_banks(pool)],
+        held_out=held_out.pooled.cpu(),
+        held_far=[find_far_patches(*bank) for bank in scorer.for_banks(held_out)],
     )
 
 
-def furthest(bank: MemoryBank, features: Features, maps: Tensor | None = None) -> Far:
-    """`maps`: distances (n, h, w), where others than this bank's own are meant."""
+def find_far_patches(
+    bank: MemoryBank, features: Features, maps: Tensor | None = None
+) -> FarPatches:
+    """`maps`: distances (n, h, w), if not those of this bank."""
 
-    def work(rows: Tensor) -> Far:
-        some = features[rows]
-        chosen = some.small if bank.of_small else some
-        assert chosen is not None and chosen.patches is not None
-        distances = bank.distances(chosen) if maps is None else maps[rows]
+    def work(rows: Tensor) -> FarPatches:
+        chunk = features[rows]
+        assert chunk.patches is not None
+        distances = bank(chunk) if maps is None else maps[rows]
         distances = distances.flatten(1).cpu()
-        top = distances.topk(min(N_KEPT, distances.shape[1]))
-        patches = without(as_rows(chosen.patches.to(bank.bank.device)), bank.nuisance).cpu()
-        patches = patches.reshape(*distances.shape, -1)
+        top = distances.topk(min(N_PATCHES, distances.shape[1]))
+        patches = without(as_rows(chunk.patches.to(bank.bank.device)), bank.nuisance).cpu()
+        patches = patches.reshape(*distances.shape, patches.shape[1])
         index = top.indices[:, :, None].expand(-1, -1, patches.shape[2])
-        return Far(patches.gather(1, index), top.values)
+        return FarPatches(patches.gather(1, index), top.values)
 
-    found = list(each(torch.split(torch.arange(len(features)), CHUNK), work))
-    return Far(torch.cat([x.patches for x in found]), torch.cat([x.distances for x in found]))
+    chunks = list(each(torch.split(torch.arange(len(features)), CHUNK), work))
+    return FarPatches(
+        torch.cat([x.patches for x in chunks]), torch.cat([x.distances for x in chunks])
+    )
 
 
 @dataclass(frozen=True)
 class Relearned:
-    """The score that has learned from marks, and what it says of normal images and pool."""
+    """The score that has learned from labels, and its scores of normal images and pool."""
 
-    scorer: CalibratedSum
+    scorer: PretrainedScore
     normal_scores: Tensor
     pool_scores: Tensor
-    lesson: Lesson | None
+    lesson: Lesson
 
 
-def refit(fitted: Fitted, kept: Kept, good: Index, defects: Index, seed: int) -> Fitted:
+def refit(fitted: Fitted, data: RefitData, good: Index, defects: Index, seed: int) -> Fitted:
     """`good` and `defects` are numbers of pool images."""
     scorer = fitted.model.scorer
-    if not isinstance(scorer, CalibratedSum) or not isinstance(scorer.parts[0], ImageGaussian):
+    if not isinstance(scorer, PretrainedScore) or fitted.pool is None:
         raise ValueError(
             "a refit works for the pretrained method's own score; fit again with the good ones "
             "among the normal images"
         )
     device = scorer.total.device
-    found = relearned(scorer, kept, good, defects, seed)
+    new = relearn(scorer, data, good, defects, seed)
     old = fitted.model
-    model = AnomalyModel(old.encoder, found.scorer.to(device), old.image_size, old.small_size)
+    model = AnomalyModel(old.encoder, new.scorer.to(device), old.image_size, old.small_size)
     return replace(
         fitted,
         model=model,
-        normal_scores=found.normal_scores,
-        pool_scores=found.pool_scores,
-        lesson=found.lesson,
+        normal_scores=new.normal_scores,
+        pool=replace(fitted.pool, scores=new.pool_scores, lesson=new.lesson),
     )
 
 
-def relearned(
-    scorer: CalibratedSum, kept: Kept, good: Index, defects: Index, seed: int
+def relearn(
+    scorer: PretrainedScore, data: RefitData, good: Index, defects: Index, seed: int
 ) -> Relearned:
-    """The parts again, with the good ones among the normal images; then the lesson.
+    """Fit the parts again, with the good ones among the normal images; then learn from defects.
 
     Scale and threshold stay those of the normal images that were there before: the good ones were
-    looked at because their scores are high, and would raise both. Every marked image is scored as
-    if it hadn't been marked.
+    reviewed because their scores are high, and would raise both. Every labelled image is scored as
+    if it hadn't been labelled.
     """
     scorer = copy.deepcopy(scorer).cpu()
     own = torch.from_numpy(good)
-    pooled = torch.cat([kept.normal, kept.pool[own]])
-    normal = NormalFeatures(Features(pooled), Features(kept.relit), kept.source)
-    gaussian, *banks = scorer.parts
-    assert isinstance(gaussian, ImageGaussian)
-    scorer.parts[0] = gaussian = ImageGaussian(**gaussian.config())
+    pooled = torch.cat([data.normal, data.pool[own]])
+    normal = NormalFeatures(Features(pooled), Features(data.relit), data.source)
+    scorer.gaussian = gaussian = ImageGaussian(**scorer.gaussian.config())
     fold = random_folds(len(normal), seed)
-    crossed = [gaussian.fit(normal, fold, seed)]
-    of_pool = []
-    for bank, far, normal_far in zip(banks, kept.far, kept.normal_far, strict=True):
-        assert isinstance(bank, MemoryBank)
-        added = far.patches[own].flatten(0, 1)
-        unseen = unseen_scores(bank, far, own)
-        of_normal = normal_far.scores(added, bank.n_highest)
-        crossed.append(PartScores(torch.cat([of_normal, unseen])))
-        of_pool.append(far.scores(added, bank.n_highest).index_put((own,), unseen))
-        bank.bank = torch.cat([bank.bank, added.to(bank.bank.dtype)])
-    n_before = len(kept.normal)
-    plain_normal = scorer.calibrate(first(n_before, crossed)).scores
-    plain = scorer.combined([gaussian(Features(kept.pool)).scores, *of_pool])
+    of_banks = extend_banks(scorer, data, own)
+    crossed = [gaussian.fit(normal, fold), *map(PartScores, of_banks.normal)]
+    n_before = len(data.normal)
+    plain_normal = scorer.calibrate(keep_first(n_before, crossed)).scores
+    plain = scorer.combined([gaussian(Features(data.pool)), *of_banks.pool])
     limit = threshold_for(plain_normal.numpy(), OUTLIER_RATE, scorer.floor)
-    taught = teachers(plain.numpy() > limit, good, defects)
+    teachers = choose_teachers(plain.numpy() > limit, good, defects)
     if len(defects) >= FEWEST_DEFECTS:
         gaussian.density.examples = Examples(
-            kept.pool[torch.from_numpy(defects)], kept.pool[own] if len(own) else None
+            data.pool[torch.from_numpy(defects)], data.pool[own] if len(own) else None
         )
-    crossed, lesson = scorer.learn(Features(kept.pool)[taught], normal, fold, crossed)
-    normal_scores = scorer.calibrate(first(n_before, crossed)).scores
-    of_image = gaussian.density.distance(kept.pool, numbers(len(kept.pool), defects, good))
+    crossed, lesson = scorer.learn(Features(data.pool)[teachers], normal, fold, crossed)
+    normal_scores = scorer.calibrate(keep_first(n_before, crossed)).scores
+    if len(data.held_out):  # they set the threshold
+        normal_scores = scorer.combined([gaussian(Features(data.held_out)), *of_banks.held_out])
+    of_image = score_pool_embeddings(gaussian, normal, fold, data, (good, defects))
+    return Relearned(scorer, normal_scores, scorer.combined([of_image, *of_banks.pool]), lesson)
+
+
+@dataclass(frozen=True)
+class BankScores:
+    """Scores of each memory bank, each image's as if it weren't in the bank."""
+
+    normal: list[Tensor]  # with the good ones at the end
+    pool: list[Tensor]
+    held_out: list[Tensor]
+
+
+def extend_banks(scorer: PretrainedScore, data: RefitData, good: Tensor) -> BankScores:
+    """Add the patches of the good images to the banks, and score all images again."""
+    scores = BankScores([], [], [])
+    far_patches = zip(scorer.banks, data.far, data.normal_far, data.held_far, strict=True)
+    for bank, far, normal_far, held_far in far_patches:
+        added = far.patches[good].flatten(0, 1)
+        unseen = unseen_scores(bank, far, good)
+        scores.normal.append(torch.cat([normal_far.scores(added, bank.n_highest), unseen]))
+        scores.pool.append(far.scores(added, bank.n_highest).index_put((good,), unseen))
+        scores.held_out.append(held_far.scores(added, bank.n_highest))
+        bank.bank = torch.cat([bank.bank, added.to(bank.bank.dtype)])
+    return scores
+
+
+def score_pool_embeddings(
+    gaussian: ImageGaussian,
+    normal: NormalFeatures,
+    fold: Tensor,
+    data: RefitData,
+    labelled: tuple[Index, Index],
+) -> Tensor:
+    """(m,): labelled images are not compared with themselves."""
+    good, defects = labelled
+    n_before, own = len(data.normal), torch.from_numpy(good)
+    scores = gaussian.density.distance(data.pool, number_examples(len(data.pool), defects, good))
     if len(own):  # by densities that haven't seen them, either
         goods = np.arange(n_before, len(normal))
-        own_numbers = numbers(len(normal), defects[:0], goods, len(defects))
-        of_image[own] = gaussian.crossed(normal, fold, own_numbers).scores[n_before:]
+        own_numbers = number_examples(len(normal), defects[:0], goods, len(defects))
+        scores[own] = gaussian.crossed(normal, fold, own_numbers).scores[n_before:]
         gaussian.forget()
-    return Relearned(scorer, normal_scores, scorer.combined([of_image, *of_pool]), lesson)
+    return scores
 
 
-def numbers(n: int, defects: Index, good: Index, begin: int = 0) -> Tensor:
+def number_examples(n: int, defects: Index, good: Index, begin: int = 0) -> Tensor:
     """(n,): which example each of n images is, defects counted first (`Examples.gain`)."""
-    found = np.full(n, -1, dtype=np.int64)
-    marked = np.concatenate([defects, good])
-    found[marked] = begin + np.arange(len(marked))
-    return torch.from_numpy(found)
+    numbers = np.full(n, -1, dtype=np.int64)
+    labelled = np.concatenate([defects, good])
+    numbers[labelled] = begin + np.arange(len(labelled))
+    return torch.from_numpy(numbers)
 
 
-def first(n: int, found: list[PartScores]) -> list[PartScores]:
-    return [PartScores(part.scores[:n]) for part in found]
+def keep_first(n: int, parts: list[PartScores]) -> list[PartScores]:
+    return [PartScores(part.scores[:n]) for part in parts]
 
 
-def teachers(outlying: npt.NDArray[np.bool_], good: Index, defects: Index) -> Tensor:
-    """Whom the score learns its direction from: outliers that nobody called good, and, from five
-    on, what was called defective."""
+def choose_teachers(outlying: npt.NDArray[np.bool_], good: Index, defects: Index) -> Tensor:
+    """Images from which the score learns its direction: outliers that nobody labelled good and,
+    from five on, labelled defects."""
     chosen = outlying.copy()
     if len(defects) >= FEWEST_DEFECTS:
         chosen[defects] = True
@@ -253,10 +297,10 @@ def teachers(outlying: npt.NDArray[np.bool_], good: Index, defects: Index) -> Te
     return torch.from_numpy(np.flatnonzero(chosen))
 
 
-def unseen_scores(bank: MemoryBank, far: Far, good: Tensor) -> Tensor:
+def unseen_scores(bank: MemoryBank, far: FarPatches, good: Tensor) -> Tensor:
     """Of the good ones, each by a bank that holds all of them but itself."""
-    found = [
-        far.of_some(i[None]).scores(far.patches[good[good != i]].flatten(0, 1), bank.n_highest)
+    scores = [
+        far.select(i[None]).scores(far.patches[good[good != i]].flatten(0, 1), bank.n_highest)
         for i in good
     ]
-    return torch.cat(found) if found else torch.empty(0, dtype=torch.float64)
+    return torch.cat(scores) if scores else torch.empty(0, dtype=torch.float64)

@@ -22,7 +22,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Axis:
-    """From values to places along an axis of the chart, linear or logarithmic."""
+    """From values to positions along an axis of the chart, linear or logarithmic."""
 
     low: float
     high: float
@@ -32,15 +32,15 @@ class Axis:
 
     @staticmethod
     def over(values: Sequence[float], begin: float, end: float, log: bool = False) -> "Axis":
-        """An axis that holds all the finite values, with a little room."""
-        good = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
-        low, high = min(good), max(good)
+        """An axis that holds all the finite values, with a small margin."""
+        finite = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
+        low, high = min(finite), max(finite)
         if log:
             return Axis(low / 1.15, high * 1.15, begin, end, True)
-        room = (high - low) * 0.05 or abs(high) * 0.1 or 1.0
-        return Axis(low - room, high + room, begin, end)
+        margin = (high - low) * 0.05 or abs(high) * 0.1 or 1.0
+        return Axis(low - margin, high + margin, begin, end)
 
-    def place(self, value: float) -> float:
+    def position(self, value: float) -> float:
         f: Callable[[float], float] = math.log if self.log else float
         value = max(value, self.low) if self.log else value
         share = (f(value) - f(self.low)) / (f(self.high) - f(self.low))
@@ -65,61 +65,65 @@ def log_ticks(low: float, high: float) -> list[float]:
     return ticks or [low, high]
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     return f"{value:.0f}" if 1000 <= abs(value) < 1e5 else f"{value:.3g}"
 
 
-def frame(x: Axis, y: Axis, x_label: str, y_label: str, body: str, name: str) -> str:
+def text(name: str, content: str, anchor: str = "middle", **attributes: object) -> str:
+    """A text element of that class."""
+    values = " ".join(f'{key}="{value}"' for key, value in attributes.items())
+    return f'<text class="{name}" {values} text-anchor="{anchor}">{escape(content)}</text>'
+
+
+def draw_frame(x: Axis, y: Axis, x_label: str, y_label: str, body: str, name: str) -> str:
     """Grid, ticks and labels around the body."""
     bottom = HEIGHT - BOTTOM
     parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(name)}">']
     for tick in y.ticks():
-        at = y.place(tick)
+        at = y.position(tick)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>')
-        parts.append(f'<text class="tick" x="{LEFT - 5}" y="{at + 3.5}" text-anchor="end">'
-                     f"{number(tick)}</text>")  # fmt: skip
+        parts.append(text("tick", format_number(tick), x=LEFT - 5, y=at + 3.5, anchor="end"))
     for tick in x.ticks():
-        at = x.place(tick)
-        parts.append(f'<text class="tick" x="{at}" y="{bottom + 14}" text-anchor="middle">'
-                     f"{number(tick)}</text>")  # fmt: skip
+        at = x.position(tick)
+        parts.append(text("tick", format_number(tick), x=at, y=bottom + 14))
     middle = (LEFT + WIDTH - RIGHT) / 2
     parts.append(
         f'<line class="axis" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{bottom}" y2="{bottom}"/>'
     )
-    parts.append(f'<text class="label" x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">'
-                 f"{escape(x_label)}</text>")  # fmt: skip
-    parts.append(f'<text class="label" transform="translate(12 {bottom / 2}) rotate(-90)" '
-                 f'text-anchor="middle">{escape(y_label)}</text>')  # fmt: skip
+    parts.append(text("label", x_label, x=middle, y=HEIGHT - 4))
+    parts.append(text("label", y_label, transform=f"translate(12 {bottom / 2}) rotate(-90)"))
     return "".join([*parts, body, "</svg>"])
 
 
-def line_chart(lines: Sequence[Line], y_label: str, log: bool = False) -> str:
+def draw_lines(lines: Sequence[Line], y_label: str, log: bool = False) -> str:
     """Curves over iterations."""
     x = Axis.over([v for s in lines for v in s.xs], LEFT, WIDTH - RIGHT)
     y = Axis.over([v for s in lines for v in s.ys], HEIGHT - BOTTOM, TOP, log)
     body = ""
     for line in sorted(lines, key=lambda s: s.bold):
         points = " ".join(
-            f"{x.place(a)},{y.place(b)}" for a, b in zip(line.xs, line.ys, strict=True)
+            f"{x.position(a)},{y.position(b)}" for a, b in zip(line.xs, line.ys, strict=True)
         )
-        kind = "curve bold" if line.bold else "curve"
+        style = "curve bold" if line.bold else "curve"
         body += (
-            f'<polyline class="{kind} c{line.number}" points="{points}">'
+            f'<polyline class="{style} c{line.number}" points="{points}">'
             f"<title>{escape(line.label)}</title></polyline>"
         )
-    return frame(x, y, "iteration", y_label, body, f"{y_label} over the iterations")
+    return draw_frame(x, y, "iteration", y_label, body, f"{y_label} over the iterations")
 
 
-def scatter(points: Sequence[Sequence[float]], kinds: Sequence[int], names: Sequence[str]) -> str:
-    """Points in the plane, coloured by kind; the axes mean nothing and are left out."""
+def draw_scatter(
+    points: Sequence[Sequence[float]], sources: Sequence[int], names: Sequence[str]
+) -> str:
+    """Points in the plane, coloured by source; the axes mean nothing and are left out."""
     x = Axis.over([p[0] for p in points], 8, WIDTH - 8)
     y = Axis.over([p[1] for p in points], HEIGHT + 40, 8)
     dots = "".join(
-        f'<circle class="dot k{kind}" cx="{x.place(p[0])}" cy="{y.place(p[1])}" r="3.2">'
-        f"<title>{names[kind]}</title></circle>"
-        for p, kind in zip(points, kinds, strict=True)
+        f'<circle class="dot k{source}" cx="{x.position(p[0])}" cy="{y.position(p[1])}" r="3.2">'
+        f"<title>{names[source]}</title></circle>"
+        for p, source in zip(points, sources, strict=True)
     )
     return (
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT + 48}" role="img" aria-label="map of embeddings">'
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT + 48}" role="img" aria-label="embeddings in the plane">'
         f"{dots}</svg>"
     )

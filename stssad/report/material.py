@@ -1,11 +1,11 @@
-"""What the page shows beyond the model itself: images, and a map of the embeddings.
+"""What the page shows beyond the model itself: images, and embeddings projected to a plane.
 
-Kept in report.safetensors, so that the page can be rebuilt where the images are no more.
+Stored in report.safetensors, so that the page can be rebuilt without the image files.
 """
 
 import base64
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,56 +14,59 @@ import torch
 from torch import Generator, Tensor
 
 from ..encoders.encoding import as_floats, embed_all
-from ..images import UnreadableError, read_image
+from ..images.decode import UnreadableError, read_image
+from ..methods.refit import find_far_patches
 from ..model import STSSAD
-from ..run import ADVICE
-from ..scoring.kinds import kinds_of
+from ..runs.folder import ADVICE, RunFolder
+from ..scoring.groups import build_descriptors, group_anomalies
+from ..scoring.score import PretrainedScore
 from ..scoring.threshold import borderline
-from ..settings import Reading
-from ..storage import intact, read_tensors_and_metadata, require, write_tensors
+from ..storage.files import intact, read_tensors_and_metadata, require, write_tensors
 
 SIDE, SMALL_SIDE, MANY = 176, 112, 600  # pixels of pool images, of fewer where there are many
 N_EXAMPLES, N_MAPPED = 6, 80
-KINDS = ("training", "augmented", "pool")
+SOURCES = ("training", "augmented", "pool")
 CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True)
 class Material:
-    """Examples are uint8 (n, 3, h, h); `plane` (n, 2) goes with `plane_kind` (n,), of KINDS; the
-    rest is of all pool images, in their order."""
+    """Examples are uint8 (n, 3, h, h); `plane` (n, 2) goes with `plane_source` (n,), of SOURCES;
+    the rest is of all pool images, in their order."""
 
     normal: Tensor
     augmented: Tensor
     thumbnails: Tensor  # JPEG files one after another, as bytes
     offsets: Tensor  # (n + 1,): where each begins
     maps: Tensor  # uint8 (n, h, w); none (0, ...) without anomaly maps
-    kinds: Tensor  # (n,): the group of each that is flagged or borderline, else -1
+    groups: Tensor  # (n,): of each that is flagged or borderline, else -1
     names: list[str]  # as the page shows them
-    files: list[str]  # where the images are; empty where they came from memory
+    files: list[str]  # paths of the images; empty where they came from memory
     plane: Tensor
-    plane_kind: Tensor
+    plane_source: Tensor
 
     def save(self, folder: Path) -> None:
-        tensors = {name: getattr(self, name) for name in TENSORS}
+        tensors = {stored: getattr(self, name) for name, stored in TENSORS.items()}
         metadata = {"names": self.names, "files": self.files}
         folder.mkdir(parents=True, exist_ok=True)
-        write_tensors(folder / "report.safetensors", tensors, metadata)
+        write_tensors(RunFolder(folder).material, tensors, metadata)
 
     @staticmethod
     def load(folder: Path) -> "Material":
-        path = folder / "report.safetensors"
+        path = RunFolder(folder).material
         if not path.is_file():
             raise FileNotFoundError(
-                f"no report.safetensors in {str(folder)!r}; give a folder that `stssad fit` wrote"
+                f"no {path.name} in {str(folder)!r}; give a folder that `stssad fit` wrote"
             )
         tensors, metadata = read_tensors_and_metadata(path, ADVICE)
         with intact(path, ADVICE):
-            found = Material(**{**tensors, **metadata})
-            n = len(found.names)
-            fits = len(found.offsets) == n + 1 and len(found.kinds) == n == len(found.files)
-            require(fits and len(found.maps) in (0, n), "its parts don't belong together")
-        return found
+            fields = {name: tensors[stored] for name, stored in TENSORS.items()}
+            material = Material(**{**fields, **metadata})
+            n = len(material.names)
+            fits = len(material.offsets) == n + 1 and len(material.groups) == n
+            fits = fits and len(material.files) == n and len(material.maps) in (0, n)
+            require(fits, "its parts don't belong together")
+        return material
 
     def thumbnail(self, i: int) -> bytes:
         """The JPEG file of one pool image."""
@@ -71,13 +74,17 @@ class Material:
         return bytes(self.thumbnails[begin:end].numpy())
 
     def map_text(self, i: int) -> str:
-        """One pool image's map, a byte for each place, in base64; nothing where there is none."""
+        """One pool image's map, a byte for each patch, in base64; empty without maps."""
         if not len(self.maps):
             return ""
         return base64.b64encode(self.maps[i].numpy().tobytes()).decode()
 
 
-TENSORS = ("normal", "augmented", "thumbnails", "offsets", "maps", "kinds", "plane", "plane_kind")
+NAMES = ("normal", "augmented", "thumbnails", "offsets", "maps", "groups", "plane", "plane_source")
+# In the file, as runs of version 0.2 have them.
+TENSORS = {
+    name: {"groups": "kinds", "plane_source": "plane_kind"}.get(name, name) for name in NAMES
+}
 
 
 def gather(
@@ -88,42 +95,48 @@ def gather(
     pool_paths: list[Path] | None = None,
     pool_folder: Path = Path("."),
 ) -> Material:
-    """Right after a fit; with paths, examples are shown larger than they were learned from."""
-    normal = examples(model, train, train_paths, model.train_index_[:N_EXAMPLES].tolist())
-    generator = torch.Generator().manual_seed(model.seed)
-    augmented = (augment(model, normal, generator) * 255).round().to(torch.uint8)
-    plane, plane_kind = embedding_map(model, train, generator)
+    """Right after a fit, before its scores are explained; with paths, examples are read again,
+    larger than the model's images."""
+    normal = load_examples(model, train, train_paths, model.train_index_[:N_EXAMPLES].tolist())
     if pool_paths is None:
         names, files = [f"image {i}" for i in range(len(pool))], [""] * len(pool)
     else:
         names = [path.relative_to(pool_folder).as_posix() for path in pool_paths]
         files = [str(path.absolute()) for path in pool_paths]
-    thumbnails, offsets = packed(pool)
+    thumbnails, offsets = pack_thumbnails(pool)
     return Material(
         normal=normal,
-        augmented=augmented,
+        augmented=normal[:0],
         thumbnails=thumbnails,
         offsets=offsets,
-        maps=small_maps(model),
-        kinds=kinds(model),
+        maps=scale_maps(model),
+        groups=group_images(model),
         names=names,
         files=files,
-        plane=plane,
-        plane_kind=plane_kind,
+        plane=torch.empty(0, 2),
+        plane_source=torch.empty(0, dtype=torch.int64),
     )
 
 
-def packed(pool: Tensor) -> tuple[Tensor, Tensor]:
+def explain_material(material: Material, model: STSSAD, train: Tensor, pool: Tensor) -> Material:
+    """With examples of the learned augmentation, and where it moves embeddings."""
+    generator = torch.Generator().manual_seed(model.seed)
+    augmented = (augment(model, material.normal, generator) * 255).round().to(torch.uint8)
+    plane, plane_source = project_embeddings(model, train, pool, generator)
+    return replace(material, augmented=augmented, plane=plane, plane_source=plane_source)
+
+
+def pack_thumbnails(pool: Tensor) -> tuple[Tensor, Tensor]:
     """A JPEG file of each image, smaller where there are many, and where each begins."""
     side, content, offsets = SIDE if len(pool) <= MANY else SMALL_SIDE, bytearray(), [0]
     for image in pool:
-        content += jpeg(image, side)
+        content += encode_jpeg(image, side)
         offsets.append(len(content))
     return torch.frombuffer(content, dtype=torch.uint8), torch.tensor(offsets)
 
 
-def jpeg(image: Tensor, side: int, quality: int = 80) -> bytes:
-    """Of an image (3, h, h), no larger than that."""
+def encode_jpeg(image: Tensor, side: int, quality: int = 80) -> bytes:
+    """An image (3, h, h) as a file, at most `side` pixels wide."""
     from PIL import Image
 
     bytes_ = image if image.dtype == torch.uint8 else (image * 255).round().to(torch.uint8)
@@ -134,42 +147,55 @@ def jpeg(image: Tensor, side: int, quality: int = 80) -> bytes:
     return file.getvalue()
 
 
-def small_maps(model: STSSAD) -> Tensor:
-    maps = model.fitted_.transient.pool_maps
+def scale_maps(model: STSSAD) -> Tensor:
+    """The pool's anomaly maps as uint8 (n, h, w)."""
+    maps = model.workings_.pool_maps
     if maps is None or model.map_scale_ is None:
         return torch.empty(0, 0, 0, dtype=torch.uint8)
     return (model.map_scale_(maps) * 255).round().to(torch.uint8)
 
 
-def kinds(model: STSSAD) -> Tensor:
-    """Groups of the flagged and borderline images."""
-    scores, found = model.decision_scores_, np.full(len(model.decision_scores_), -1)
+def group_images(model: STSSAD) -> Tensor:
+    """Groups (n,) of the flagged and borderline images."""
+    scores, groups = model.decision_scores_, np.full(len(model.decision_scores_), -1)
     share = model.contamination_
     expected = 0 if share is None or share.looks_clean else round(share.estimate * len(scores))
     chosen = scores > borderline(scores, model.normal_scores_, model.threshold_, expected)
-    rows = model.fitted_.transient.descriptors
+    rows = describe_anomalies(model)
     if rows is None:
-        found[chosen] = 0
+        groups[chosen] = 0
     elif chosen.any():
-        found[chosen] = kinds_of(rows.numpy()[chosen])
-    return torch.from_numpy(found)
+        groups[chosen] = group_anomalies(rows.numpy()[chosen])
+    return torch.from_numpy(groups)
 
 
-def examples(model: STSSAD, images: Tensor, paths: list[Path] | None, index: list[int]) -> Tensor:
+def describe_anomalies(model: STSSAD) -> Tensor | None:
+    """(m, c) of pool images, by which groups are formed; None where there are no patches."""
+    score, pool = model.model_.scorer, model.workings_.pool
+    if not isinstance(score, PretrainedScore) or score.bank is None or pool is None:
+        return None
+    patches = find_far_patches(score.bank, pool).patches
+    whitened = score.gaussian.density.whitening(pool.pooled).cpu()
+    return build_descriptors(patches, score.bank.bank.cpu(), whitened)
+
+
+def load_examples(
+    model: STSSAD, images: Tensor, paths: list[Path] | None, index: list[int]
+) -> Tensor:
     """uint8 images, from their files where possible."""
     if paths is not None:
-        reading = Reading(max(SIDE, model.image_size_), model.reading_.aspect)
+        reading = replace(model.reading_, image_size=max(SIDE, model.image_size_))
         try:
-            read = np.stack([read_image(paths[i], reading) for i in index])
-            return torch.from_numpy(read).permute(0, 3, 1, 2).contiguous()
-        except UnreadableError:  # a file has gone since it was read: show what was learned from
+            pixels = np.stack([read_image(paths[i], reading) for i in index])
+            return torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous()
+        except UnreadableError:  # it has gone since it was read: the image as the model saw it
             pass
     chosen = images[index]
     return chosen if chosen.dtype == torch.uint8 else (chosen * 255).round().to(torch.uint8)
 
 
 def augment(model: STSSAD, images: Tensor, generator: Generator) -> Tensor:
-    """The learned augmentation of images; as they are, if nothing was tuned."""
+    """Images with the learned augmentation; unchanged if nothing was tuned."""
     floats = as_floats(images, CPU)
     if model.augmentation_ is None or model.chosen_ is None:
         return floats
@@ -177,20 +203,21 @@ def augment(model: STSSAD, images: Tensor, generator: Generator) -> Tensor:
     return model.augmentation_(floats, a, model.augmentation_.draw(len(images), generator))
 
 
-def embedding_map(model: STSSAD, train: Tensor, generator: Generator) -> tuple[Tensor, Tensor]:
-    """Embeddings of some training, augmented and pool images in the plane, and which is which."""
-    Z_trn, Z_pool = model.fitted_.transient.Z_trn, model.fitted_.transient.Z_pool
-    some = torch.randperm(len(Z_trn), generator=generator)[:N_MAPPED]
-    others = torch.randperm(len(Z_pool), generator=generator)[:N_MAPPED]
+def project_embeddings(
+    model: STSSAD, train: Tensor, pool: Tensor, generator: Generator
+) -> tuple[Tensor, Tensor]:
+    """Embeddings of some training, augmented and pool images in the plane, and their sources."""
+    some = torch.randperm(len(model.train_index_), generator=generator)[:N_MAPPED]
+    others = torch.randperm(len(pool), generator=generator)[:N_MAPPED]
     sources = train[torch.from_numpy(model.train_index_)][some]
-    Z_aug = embed_all(model.model_.encoder, augment(model, sources, generator))
-    Z = [Z_trn[some].numpy(), Z_aug.numpy(), Z_pool[others].numpy()]
-    kinds = np.concatenate([np.full(len(z), k) for k, z in enumerate(Z)])
-    return torch.from_numpy(in_the_plane(np.concatenate(Z))), torch.from_numpy(kinds)
+    shown = [sources, augment(model, sources, generator), pool[others]]
+    Z = [embed_all(model.model_.encoder, images).numpy() for images in shown]
+    sources_of_rows = np.concatenate([np.full(len(z), k) for k, z in enumerate(Z)])
+    return torch.from_numpy(to_plane(np.concatenate(Z))), torch.from_numpy(sources_of_rows)
 
 
-def in_the_plane(Z: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-    """t-SNE, the same every time; principal components where there are too few points for it."""
+def to_plane(Z: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """t-SNE with a fixed seed; principal components where there are too few points for it."""
     from sklearn.decomposition import PCA
     from sklearn.manifold import TSNE
 

@@ -1,1 +1,1 @@
-"""What a reviewer says of images, and what a run learns from it."""
+"""People's labels of a run's images, in which order they are asked for, and how a run agrees."""

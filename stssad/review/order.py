@@ -1,4 +1,4 @@
-"""Which image to look at next: where a mark teaches most."""
+"""Which image to label next: where a label is worth most."""
 
 from collections.abc import Collection, Sequence
 
@@ -6,36 +6,36 @@ import numpy as np
 
 from ..scoring.threshold import ScoreArray
 
-N_DOUBTFUL = 10  # images around the threshold, before one of each kind is shown
+N_DOUBTFUL = 10  # images around the threshold, before one of each group is shown
 
 
-def proposed(
-    scores: ScoreArray, threshold: float, kinds: Sequence[int], marked: Collection[int]
+def propose_order(
+    scores: ScoreArray, threshold: float, groups: Sequence[int], labelled: Collection[int]
 ) -> list[int]:
-    """Images that nobody has marked: the closest to the threshold, half of them above it; then one
-    of each kind; then again."""
-    kinds_of = np.asarray(kinds)
-    todo = [i for i in range(len(scores)) if i not in set(marked)]
-    doubt = sorted(todo, key=lambda i: (abs(scores[i] - threshold), i))
-    above = [i for i in doubt if scores[i] > threshold]
-    below = [i for i in doubt if scores[i] <= threshold]
+    """Images without a label: the closest to the threshold, half of them above it; then one of each
+    group; then again."""
+    group_of = np.asarray(groups)
+    unlabelled = set(range(len(scores))) - set(labelled)
+    doubtful = sorted(unlabelled, key=lambda i: (abs(scores[i] - threshold), i))
+    above = [i for i in doubtful if scores[i] > threshold]
+    below = [i for i in doubtful if scores[i] <= threshold]
     order: list[int] = []
     while above or below:
         for _ in range(N_DOUBTFUL // 2):
             for side in (above, below):
                 if side:
                     order.append(side.pop(0))
-        for kind in sorted({int(k) for k in kinds_of if k >= 0}):
-            rest = [i for i in (*above, *below) if kinds_of[i] == kind]
-            if rest:
-                typical = max(rest, key=lambda i: (scores[i], -i))
+        for group in sorted({int(g) for g in group_of if g >= 0}):
+            members = [i for i in (*above, *below) if group_of[i] == group]
+            if members:
+                typical = max(members, key=lambda i: (scores[i], -i))
                 order.append(typical)
                 (above if typical in above else below).remove(typical)
     return order
 
 
-def wilson(hits: int, n: int, z: float = 1.96) -> tuple[float, float]:
-    """An interval for a share, of 95 %; everything where there is nothing to go by."""
+def wilson_interval(hits: int, n: int, z: float = 1.96) -> tuple[float, float]:
+    """Of a share, at 95 %; from 0 to 1 where there is nothing to go by."""
     if n == 0:
         return 0.0, 1.0
     share = hits / n

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ..images import SUFFIXES
-from ..predictions import listed_paths
+from ..images.source import SUFFIXES
+from ..runs.predictions import list_paths
 
 COLUMNS = ("image_path", "path", "file", "filename")  # of a Parquet file, the first that is there
 
@@ -15,30 +15,30 @@ def is_remote(address: str) -> bool:
     return "://" in address
 
 
-def addresses_of(source: str) -> list[str]:
-    """Every image's, in a stable order."""
+def find_addresses(source: str) -> list[str]:
+    """Of every image of a source, in a stable order."""
     if is_remote(source):
-        return remote_addresses(source)
+        return find_remote_addresses(source)
     if source.endswith(".parquet"):
-        return paths_in_parquet(source)
-    return [str(path) for path in listed_paths(source)]
+        return read_parquet_paths(source)
+    return [str(path) for path in list_paths(source)]
 
 
-def remote_addresses(source: str) -> list[str]:
+def find_remote_addresses(source: str) -> list[str]:
     from fsspec.core import url_to_fs
 
     files, path = url_to_fs(source)
     if not files.exists(path):
         raise FileNotFoundError(f"nothing at {source!r}; check the address")
-    found = files.find(path) if files.isdir(path) else [path]
-    images = sorted(each for each in found if Path(each).suffix.lower() in SUFFIXES)
+    names = files.find(path) if files.isdir(path) else [path]
+    images = sorted(name for name in names if Path(name).suffix.lower() in SUFFIXES)
     if not images:
         endings = " ".join(sorted(SUFFIXES))
         raise ValueError(f"no images at {source!r}; it is searched for {endings}")
-    return [files.unstrip_protocol(each) for each in images]
+    return [files.unstrip_protocol(name) for name in images]
 
 
-def paths_in_parquet(source: str) -> list[str]:
+def read_parquet_paths(source: str) -> list[str]:
     import pyarrow
     import pyarrow.parquet
 
@@ -53,20 +53,20 @@ def paths_in_parquet(source: str) -> list[str]:
         raise ValueError(
             f"{source!r} has no column {' or '.join(COLUMNS)}, only {', '.join(table.column_names)}"
         )
-    found: list[str] = table.column(column).to_pylist()
-    if not found or not all(isinstance(each, str) and each for each in found):
+    paths: list[str] = table.column(column).to_pylist()
+    if not paths or not all(isinstance(path, str) and path for path in paths):
         raise ValueError(f"the column {column!r} of {source!r} must hold paths, one in each row")
-    return found
+    return paths
 
 
 @contextmanager
-def local(addresses: Sequence[str]) -> Iterator[list[Path]]:
-    """The images as files of this machine: remote ones are fetched, and removed again."""
+def fetch_all(addresses: Sequence[str]) -> Iterator[list[Path]]:
+    """The images as local files: remote ones are fetched, and removed afterwards."""
     with tempfile.TemporaryDirectory() as folder:
-        yield [fetched(each, Path(folder), k) for k, each in enumerate(addresses)]
+        yield [fetch(address, Path(folder), k) for k, address in enumerate(addresses)]
 
 
-def fetched(address: str, folder: Path, number: int) -> Path:
+def fetch(address: str, folder: Path, number: int) -> Path:
     if not is_remote(address):
         return Path(address)
     import fsspec
@@ -74,8 +74,8 @@ def fetched(address: str, folder: Path, number: int) -> Path:
     path = folder / f"{number}{Path(address).suffix}"
     try:
         with fsspec.open(address, "rb") as theirs, open(path, "wb") as ours:
-            while some := theirs.read(1 << 20):
-                ours.write(some)
+            while chunk := theirs.read(1 << 20):
+                ours.write(chunk)
     except OSError:
-        path.unlink(missing_ok=True)  # it is named as missing when it is read
+        path.unlink(missing_ok=True)  # reading it names it as missing
     return path

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..run import Run
+from ..runs.folder import RunFolder
 from .scoring import connect
 
 if sys.version_info >= (3, 11):
@@ -30,12 +30,12 @@ NEEDED = ("normal", "unlabeled", "out")
 
 
 @dataclass(frozen=True)
-class Line:
-    """A product line, and how it is fitted."""
+class ProductLine:
+    """A product line, and the arguments of its fit."""
 
     name: str
     out: Path
-    words: tuple[str, ...]  # of `stssad fit`
+    arguments: tuple[str, ...]  # of `stssad fit`
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,11 @@ class Outcome:
 
     name: str
     ok: bool
-    told: str
+    message: str
 
 
-def lines_in(path: Path) -> list[Line]:
-    """What the file asks for, checked; folders are relative to it."""
+def read_lines(path: Path) -> list[ProductLine]:
+    """The lines of the file, checked; folders are relative to it."""
     try:
         content = tomllib.loads(path.read_text("utf-8"))
     except FileNotFoundError:
@@ -57,7 +57,7 @@ def lines_in(path: Path) -> list[Line]:
         raise ValueError(f"{str(path)!r} is no TOML file: {error}") from None
     if not content:
         raise ValueError(f"{str(path)!r} names no line; give each a table: [bolt]")
-    lines = [line_of(name, table, path) for name, table in content.items()]
+    lines = [parse_line(name, table, path) for name, table in content.items()]
     outs = [line.out for line in lines]
     for line in lines:
         if outs.count(line.out) > 1:
@@ -65,40 +65,42 @@ def lines_in(path: Path) -> list[Line]:
     return lines
 
 
-def line_of(name: str, table: Any, path: Path) -> Line:
+def parse_line(name: str, table: Any, path: Path) -> ProductLine:
     if not isinstance(table, dict):
         raise ValueError(f"{name} of {str(path)!r} must be a table: [{name}]")
-    missing = [each for each in NEEDED if not isinstance(table.get(each), str)]
+    missing = [key for key in NEEDED if not isinstance(table.get(key), str)]
     if missing:
         raise ValueError(f'the line {name!r} of {str(path)!r} needs {missing[0]} = "a folder"')
     base = path.parent.absolute()
-    words: list[str] = []
+    arguments: list[str] = []
     for key, value in table.items():
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             raise ValueError(f"{key} of the line {name!r} must be a word or a number")
         text = str(base / str(value)) if key in NEEDED else str(value)
-        words += [f"--{key.replace('_', '-')}", text]
-    return Line(name, base / table["out"], tuple(words))
+        arguments += [f"--{key.replace('_', '-')}", text]
+    return ProductLine(name, base / table["out"], tuple(arguments))
 
 
-def fit_line(line: Line) -> Outcome:
+def fit_line(line: ProductLine) -> Outcome:
     """In a process of its own, with one core."""
-    run = Run(line.out)
-    if run.is_finished:
-        return Outcome(line.name, True, "is finished")
-    resume = ["--resume"] if (line.out / "environment.json").is_file() else []
+    run = RunFolder(line.out)
+    if run.state == "finished":
+        return Outcome(line.name, True, "was finished before")
+    resume = ["--resume"] if run.is_run else []
     code = "from stssad.cli import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", code, "fit", *line.words, "--jobs", "1", "--quiet", *resume],
-        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+        [sys.executable, "-c", code, "fit", *line.arguments, "--jobs", "1", "--quiet", *resume],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
     if done.returncode == 0:
         return Outcome(line.name, True, "fitted")
-    last = [each for each in done.stderr.splitlines() if each.strip()][-1:] or ["it was killed"]
-    return Outcome(line.name, False, last[0].removeprefix("stssad: "))
+    errors = [text for text in done.stderr.splitlines() if text.strip()] or ["it was killed"]
+    return Outcome(line.name, False, errors[-1].removeprefix("stssad: "))
 
 
-def fit_many(lines: list[Line], address: str) -> Iterator[Outcome]:
+def fit_many(lines: list[ProductLine], address: str) -> Iterator[Outcome]:
     """On a Ray cluster, a CPU for each line; folders must be there on every node."""
     ray = connect(address)
     remote = ray.remote(num_cpus=1, max_retries=3)(fit_line)

@@ -1,21 +1,21 @@
-"""Predictions in parts, a file each, and a manifest: what is there isn't done again.
+"""Predictions in parts, one file each, and a manifest: parts that exist aren't scored again.
 
-A part is written aside and renamed, and its content depends on its images alone: whoever writes it
-twice, after a node was lost, writes the same.
+A part is written to a temporary file and renamed, and its content depends on its images alone: a
+part that is written twice, after a node was lost, is the same.
 """
 
-import csv
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from ..predictions import Prediction, quoted
-from ..storage import read_json, replacing, replacing_bytes, write_json
+from ..runs.predictions import Prediction
+from ..storage.files import read_json, replacing, replacing_bytes, write_json
+from ..storage.table import read_table, write_table
 
 FORMATS = ("parquet", "csv")
-NAMES = ("image_path", "pred_score", "pred_label", "p_value", "error")
+COLUMNS = ("image_path", "pred_score", "pred_label", "p_value", "error")
 ADVICE = "give --out another folder"
 
 
@@ -44,8 +44,8 @@ class Totals:
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The folder of the output."""
+class OutputParts:
+    """The folder of the parts and their manifest."""
 
     folder: Path
     form: str
@@ -54,7 +54,7 @@ class Parts:
         return self.folder / f"part-{number:06d}.{self.form}"
 
     def begin(self, request: dict[str, Any]) -> None:
-        """A new folder, or one that was begun with the same request."""
+        """Create the folder, or accept one that was begun with the same request."""
         manifest = self.folder / "manifest.json"
         if manifest.is_file():
             before = read_json(manifest, ADVICE).get("request")
@@ -72,46 +72,42 @@ class Parts:
     def write(self, number: int, rows: list[Row]) -> None:
         if self.form == "csv":
             with replacing(self.path(number), "surrogateescape") as file:
-                file.write(",".join(NAMES) + "\n")
-                for row in rows:
-                    values = ["" if x is None else str(x) for x in asdict(row).values()]
-                    file.write(",".join(quoted(x) for x in values) + "\n")
+                write_table(file, COLUMNS, map(asdict, rows))
             return
         import pyarrow
         import pyarrow.parquet
 
-        kinds = zip(NAMES, ("string", "float64", "int8", "float64", "string"), strict=True)
-        schema = pyarrow.schema([(name, getattr(pyarrow, kind)()) for name, kind in kinds])
-        table = pyarrow.Table.from_pylist([printable(row) for row in rows], schema)
+        types = zip(COLUMNS, ("string", "float64", "int8", "float64", "string"), strict=True)
+        schema = pyarrow.schema([(name, getattr(pyarrow, type_)()) for name, type_ in types])
+        table = pyarrow.Table.from_pylist([make_printable(row) for row in rows], schema)
         with replacing_bytes(self.path(number)) as file:
             pyarrow.parquet.write_table(table, file)
 
-    def rows(self, number: int) -> list[dict[str, Any]]:
+    def read(self, number: int) -> list[dict[str, Any]]:
         if self.form == "csv":
-            with open(self.path(number), encoding="utf-8", errors="surrogateescape",
-                      newline="") as file:  # fmt: skip
-                return list(csv.DictReader(file))
+            return list(read_table(self.path(number)))
         import pyarrow.parquet
 
-        read: list[dict[str, Any]] = pyarrow.parquet.read_table(self.path(number)).to_pylist()
-        return read
+        rows: list[dict[str, Any]] = pyarrow.parquet.read_table(self.path(number)).to_pylist()
+        return rows
 
     def finish(self, n_parts: int) -> Totals:
-        """Count what is there, and say in the manifest that it is complete."""
+        """Count all rows, and record in the manifest that it is complete."""
         n, flagged, unreadable = 0, 0, []
         for number in range(n_parts):
-            for row in self.rows(number):
+            for row in self.read(number):
                 n += 1
                 flagged += str(row["pred_label"]) == "1"
                 unreadable += [row["error"]] if row["error"] else []
         manifest = self.folder / "manifest.json"
-        facts = {"complete": True, "n_images": n, "flagged": flagged, "unreadable": len(unreadable)}
+        counts = {"n_images": n, "flagged": flagged, "unreadable": len(unreadable)}
         names = [self.path(k).name for k in range(n_parts)]
-        write_json(manifest, {**read_json(manifest, ADVICE), **facts, "parts": names})
+        before = read_json(manifest, ADVICE)
+        write_json(manifest, {**before, "complete": True, **counts, "parts": names})
         return Totals(n, flagged, unreadable)
 
 
-def printable(row: Row) -> dict[str, Any]:
+def make_printable(row: Row) -> dict[str, Any]:
     """Parquet holds UTF-8 alone: a name that isn't is written with its bytes as \\xNN."""
     values = asdict(row)
     for name in ("image_path", "error"):
@@ -120,12 +116,12 @@ def printable(row: Row) -> dict[str, Any]:
     return values
 
 
-def divided(addresses: Sequence[str], size: int) -> Iterator[list[str]]:
+def divide(addresses: Sequence[str], size: int) -> Iterator[list[str]]:
     for start in range(0, len(addresses), size):
         yield list(addresses[start : start + size])
 
 
-def digest_of(addresses: Sequence[str]) -> str:
+def digest_addresses(addresses: Sequence[str]) -> str:
     digest = hashlib.sha256()
     for address in addresses:
         digest.update(address.encode("utf-8", "surrogateescape") + b"\n")

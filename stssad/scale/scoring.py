@@ -1,6 +1,6 @@
 """Scoring on a Ray cluster, by Ray Data: an actor for each CPU holds the model and its engine.
 
-Ray schedules, retries and bears the loss of a node; a part is done when its file is there.
+Ray schedules, retries and tolerates the loss of a node; a part is done when its file exists.
 """
 
 import hashlib
@@ -11,18 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..images import UnreadableError
-from ..run import Run
-from .addresses import addresses_of, local
-from .parts import Parts, Row, Totals, digest_of, divided
+from ..images.decode import UnreadableError
+from ..runs.folder import RunFolder
+from ..runs.run import Run
+from .addresses import fetch_all, find_addresses
+from .parts import OutputParts, Row, Totals, digest_addresses, divide
 
-MODEL_FILES = ("model.json", "model.safetensors", "environment.json")
 PART_SIZE = 500  # images: some seconds of work, a file of some ten kilobytes
 
 
 @dataclass(frozen=True)
-class Request:
-    """What is asked for."""
+class ScoreRequest:
+    """Which images are scored, with which run, and into what."""
 
     run: Path
     source: str
@@ -34,7 +34,7 @@ class Request:
 
 
 def connect(address: str) -> Any:
-    """Ray, on the cluster at the address, or on one of this machine's own (`local`)."""
+    """Ray, on the cluster at the address, or on this machine (`local`)."""
     try:
         import ray
         import ray.data
@@ -55,12 +55,12 @@ def connect(address: str) -> Any:
 
 
 class PartScorer:
-    """In an actor: the model, unpacked from the driver's bytes, and its engine."""
+    """Of an actor: holds the model, from the bytes of the driver's files, and its engine."""
 
-    def __init__(self, files: dict[str, bytes], request: Request) -> None:
+    def __init__(self, files: dict[str, bytes], request: ScoreRequest) -> None:
         import torch
 
-        from ..engine import engine_for
+        from ..methods.engine import engine_for
 
         torch.set_num_threads(1)
         with tempfile.TemporaryDirectory() as folder:
@@ -69,74 +69,78 @@ class PartScorer:
             self.model = Run.open(Path(folder)).model()
         if request.false_alarms is not None:
             self.model.set_threshold(request.false_alarms)
-        self.engine = engine_for(self.model, request.engine, None)
-        self.parts = Parts(request.out, request.form)
+        self.engine = engine_for(self.model.model_, request.engine, None)
+        self.parts = OutputParts(request.out, request.form)
 
     def __call__(self, row: dict[str, Any]) -> dict[str, Any]:
-        """One part: scored, written; how many images it holds."""
+        """Score and write one part; how many images it holds."""
         addresses = list(row["addresses"])
-        self.parts.write(int(row["part"]), list(self.scored(addresses)))
+        self.parts.write(int(row["part"]), list(self.score(addresses)))
         return {"part": row["part"], "n": len(addresses)}
 
-    def scored(self, addresses: list[str]) -> Iterator[Row]:
-        from ..predictions import score_files
+    def score(self, addresses: list[str]) -> Iterator[Row]:
+        from ..runs.predictions import score_files, skip_unreadable
 
         errors: dict[str, UnreadableError] = {}
-        with local(addresses) as paths:
+        with fetch_all(addresses) as paths:
             names = dict(zip(map(str, paths), addresses, strict=True))
 
             def on_unreadable(error: UnreadableError) -> None:
                 errors[names[str(error.path)]] = error
 
-            found = score_files(self.model, paths, on_unreadable, engine=self.engine)
-            rows = {names[each.image_path]: Row.of(each) for each in found}
+            scored = skip_unreadable(score_files(self.model, paths, self.engine), on_unreadable)
+            predictions = (image.prediction for image in scored)
+            rows = {names[x.image_path]: Row.of(x) for x in predictions}
         for address in addresses:
             if address in rows:
                 yield Row(**{**vars(rows[address]), "image_path": address})
             else:
-                yield Row(address, None, None, None, told(errors[address], address))
+                yield Row(address, None, None, None, format_error(errors[address], address))
 
 
-def told(error: UnreadableError, address: str) -> str:
-    """Why, by the name that the user knows."""
+def format_error(error: UnreadableError, address: str) -> str:
+    """The error, with the address that the user gave."""
     return str(error).replace(repr(str(error.path)), repr(address))
 
 
-def score_on_ray(request: Request, address: str) -> Iterator[int | Totals]:
-    """How many images are done, part by part; the totals last."""
-    addresses = addresses_of(request.source)
-    todo = list(divided(addresses, request.part_size))
-    files = {name: (request.run / name).read_bytes() for name in MODEL_FILES}
-    parts = Parts(request.out.absolute(), request.form)
-    parts.begin({
-        "model": hashlib.sha256(files["model.json"]).hexdigest(),
-        "images": digest_of(addresses),
-        "part_size": request.part_size,
-        "format": request.form,
-        "false_alarms": request.false_alarms,
-    })  # fmt: skip
-    missing = [k for k in range(len(todo)) if not parts.path(k).is_file()]
-    n_done = len(addresses) - sum(len(todo[k]) for k in missing)
+def score_on_ray(request: ScoreRequest, address: str) -> Iterator[int | Totals]:
+    """The number of images scored so far, part by part; the totals last."""
+    addresses = find_addresses(request.source)
+    chunks = list(divide(addresses, request.part_size))
+    run = RunFolder(request.run)
+    files = {path.name: path.read_bytes() for path in run.model_files}
+    parts = OutputParts(request.out.absolute(), request.form)
+    parts.begin(
+        {
+            "model": hashlib.sha256(files[run.model.name]).hexdigest(),
+            "images": digest_addresses(addresses),
+            "part_size": request.part_size,
+            "format": request.form,
+            "false_alarms": request.false_alarms,
+        }
+    )
+    missing = [k for k in range(len(chunks)) if not parts.path(k).is_file()]
+    n_done = len(addresses) - sum(len(chunks[k]) for k in missing)
     yield n_done
     if missing:
-        rows = [{"part": k, "addresses": todo[k]} for k in missing]
-        for n in in_parts(rows, files, request, address):
+        rows = [{"part": k, "addresses": chunks[k]} for k in missing]
+        for n in score_parts(rows, files, request, address):
             n_done += n
             yield n_done
-    yield parts.finish(len(todo))
+    yield parts.finish(len(chunks))
 
 
-def in_parts(
-    rows: list[dict[str, Any]], files: dict[str, bytes], request: Request, address: str
+def score_parts(
+    rows: list[dict[str, Any]], files: dict[str, bytes], request: ScoreRequest, address: str
 ) -> Iterator[int]:
-    """Images of each part as it is done."""
+    """The number of images of each part, as it is done."""
     ray = connect(address)
     context = ray.data.DataContext.get_current()
     context.enable_progress_bars = False
     logging.getLogger("ray.data").setLevel(logging.WARNING)
     n_cpus = max(1, int(ray.cluster_resources().get("CPU", 1)))
-    n_actors = min(n_cpus, len(rows))  # all from the beginning: each takes seconds to get ready
-    absolute = Request(**{**vars(request), "out": request.out.absolute()})
+    n_actors = min(n_cpus, len(rows))  # all at once: each takes seconds to start
+    absolute = ScoreRequest(**{**vars(request), "out": request.out.absolute()})
     scored = ray.data.from_items(rows, override_num_blocks=len(rows)).map(
         PartScorer,
         fn_constructor_args=(files, absolute),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..filters import gaussian_blur
+from ..images.filters import gaussian_blur
 
 SMOOTHING = 1 / 64  # of the image's side: standard deviation
 

@@ -1,4 +1,4 @@
-"""Was the pool photographed as the normal images were? Light, contrast, colour, focus.
+"""Was the pool taken under the conditions of the normal images? Light, contrast, colour, focus.
 
 Each is measured on blocks of an image, at three quartiles of the blocks. An image counts where all
 three lie beyond those of normal images: a defect darkens some blocks, other light darkens all.
@@ -32,14 +32,14 @@ class Difference:
     pool: float  # of the images outside
 
 
-def differences(train: Tensor, pool: Tensor) -> list[Difference]:
+def find_differences(train: Tensor, pool: Tensor) -> list[Difference]:
     """What differs beyond chance, between images (n, 3, m, m) of both."""
-    of_train, of_pool = measured(train), measured(pool)
-    found = (compared(name, of_train[name], of_pool[name]) for name in of_train)
-    return [each for each in found if each is not None]
+    of_train, of_pool = measure_quartiles(train), measure_quartiles(pool)
+    differences = (compare(name, of_train[name], of_pool[name]) for name in of_train)
+    return [x for x in differences if x is not None]
 
 
-def compared(name: str, normal: Values, pool: Values) -> Difference | None:
+def compare(name: str, normal: Values, pool: Values) -> Difference | None:
     """Where too many of the pool (n, 3) lie beyond the limits, on the side with more of them."""
     from scipy.stats import binom  # slow to import
 
@@ -58,28 +58,28 @@ def compared(name: str, normal: Values, pool: Values) -> Difference | None:
 
 
 @torch.no_grad()
-def measured(images: Tensor) -> dict[str, Values]:
+def measure_quartiles(images: Tensor) -> dict[str, Values]:
     """For each image (n, 3): mean grey; log contrast; blue less red; log sharpness."""
-    chunks = [_measured(chunk) for chunk in torch.split(images, 32)]
+    chunks = [_measure_chunk(chunk) for chunk in torch.split(images, 32)]
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
 
-def usual(images: Tensor) -> Tensor:
-    """(n, 4): of each image what its median block shows, in the order of CONDITIONS."""
-    found = measured(images)
-    return torch.from_numpy(np.stack([found[name][:, 1] for name in CONDITIONS], axis=1))
+def measure_conditions(images: Tensor) -> Tensor:
+    """(n, 4): of each image the values of its median block, in the order of CONDITIONS."""
+    quartiles = measure_quartiles(images)
+    return torch.from_numpy(np.stack([quartiles[name][:, 1] for name in CONDITIONS], axis=1))
 
 
-def _measured(images: Tensor) -> dict[str, Values]:
+def _measure_chunk(images: Tensor) -> dict[str, Values]:
     x = images.float() / 255 if images.dtype == torch.uint8 else images.float()
     grey = x.mean(dim=1, keepdim=True)
-    mean = blocks(grey)
-    spread = (blocks(grey.square()) - mean.square()).clamp_min(0).sqrt()
-    finest = grey[..., 1:, 1:] - grey[..., :-1, 1:], grey[..., 1:, 1:] - grey[..., 1:, :-1]
-    slope = sum(blocks(each.abs()) for each in finest)
+    mean = average_blocks(grey)
+    spread = (average_blocks(grey.square()) - mean.square()).clamp_min(0).sqrt()
+    gradients = grey[..., 1:, 1:] - grey[..., :-1, 1:], grey[..., 1:, 1:] - grey[..., 1:, :-1]
+    slope = sum(average_blocks(g.abs()) for g in gradients)
     assert isinstance(slope, Tensor)
-    colour = blocks(x[:, 2:3]) - blocks(x[:, :1])
-    found = {
+    colour = average_blocks(x[:, 2:3]) - average_blocks(x[:, :1])
+    values = {
         "brightness": mean,
         "contrast": (spread + 1e-3).log(),
         "colour": colour,
@@ -87,11 +87,11 @@ def _measured(images: Tensor) -> dict[str, Values]:
     }
     quartiles = x.new_tensor([0.25, 0.5, 0.75])
     return {
-        name: each.flatten(1).quantile(quartiles, dim=1).T.double().cpu().numpy()
-        for name, each in found.items()
+        name: value.flatten(1).quantile(quartiles, dim=1).T.double().cpu().numpy()
+        for name, value in values.items()
     }
 
 
-def blocks(values: Tensor) -> Tensor:
+def average_blocks(values: Tensor) -> Tensor:
     """(n, 1, 8, 8): means over blocks."""
     return F.adaptive_avg_pool2d(values, BLOCKS)

@@ -22,7 +22,7 @@ class Contamination:
     def looks_clean(self) -> bool:
         return self.low == 0
 
-    def in_words(self) -> str:
+    def summarise(self) -> str:
         if self.looks_clean:
             return (
                 "the pool looks clean: no more of its images score high than of unseen normal "
@@ -56,9 +56,12 @@ def contamination(
 
 
 def _shares(
-    pool_scores: ScoreArray, normal_scores: ScoreArray, quantile: float, n_draws: int,
+    pool_scores: ScoreArray,
+    normal_scores: ScoreArray,
+    quantile: float,
+    n_draws: int,
     rng: np.random.Generator,
-) -> ScoreArray:  # fmt: skip
+) -> ScoreArray:
     """Draws of π at one t."""
     m, n = len(normal_scores), len(pool_scores)
     k = max(1, math.ceil(quantile * m))

@@ -1,6 +1,6 @@
-"""What a reviewer has marked: images that resemble a known defect count for more.
+"""What a reviewer has labelled: images that resemble a known defect count for more.
 
-Legend: w a whitened embedding; c its largest cosine, at least 0, with those of marked images.
+Legend: w a whitened embedding; c its largest cosine, at least 0, with those of labelled images.
 
 Whitened by a shrunk covariance, the direction in which a defect lies is its linear discriminant
 against normal images. An image's distance gains by the factor 1 + WEIGHT·max(0, c_defect - c_good):
@@ -33,7 +33,7 @@ class Examples(nn.Module):
         nothing resembles itself.
         """
         if self.defects is None:
-            return torch.ones(len(w), dtype=w.dtype, device=w.device)
+            return torch.ones_like(w[:, 0])
         known = self.defects if self.good is None else torch.cat([self.defects, self.good])
         cosines = directions(w) @ directions(whitening(known)).T
         if own is not None:
@@ -47,8 +47,7 @@ class Examples(nn.Module):
 
 
 def directions(w: Tensor) -> Tensor:
-    lengths: Tensor = torch.linalg.vector_norm(w, dim=1, keepdim=True)
-    return w / lengths.clamp_min(1e-300)
+    return w / w.square().sum(dim=1, keepdim=True).sqrt().clamp_min(1e-300)
 
 
 def largest(cosines: Tensor) -> Tensor:

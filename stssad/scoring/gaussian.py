@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..features import Features, NormalFeatures
+from ..encoders.features import Features, NormalFeatures
 from .examples import Examples
+from .folds import PartScores, random_folds
 from .lesson import DIRECTIONS, Lesson, lesson_of
-from .part import PartScores, random_folds
 from .whitening import N_NUISANCE, Whitening
 
 
@@ -21,7 +21,7 @@ class GaussianDensity(nn.Module):
 
     With a `shift` (d,) that anomalies are known to make, squares along it are up-weighted
     (docs/beyond-the-paper.md): ½|w|² + ½ weight·max(0, u·w)², w whitened, u the whitened shift's
-    direction. What resembles a defect that somebody has marked gains (`Examples`).
+    direction. What resembles a labelled defect gains (`Examples`).
     """
 
     def __init__(
@@ -43,10 +43,10 @@ class GaussianDensity(nn.Module):
     @property
     def least(self) -> float:
         """The score of the Gaussian's centre, below which there is none."""
-        cholesky = self.whitening.cholesky
-        assert cholesky is not None
-        log_det = 2 * cholesky.diagonal().log().sum()
-        return float((log_det + len(cholesky) * math.log(2 * math.pi)) / 2)
+        inverse = self.whitening.inverse
+        assert inverse is not None
+        log_det = -2 * inverse.diagonal().log().sum()
+        return float((log_det + len(inverse) * math.log(2 * math.pi)) / 2)
 
     def score(self, Z: Tensor) -> Tensor:
         """Scores (n,) in float64 of embeddings (n, d)."""
@@ -54,22 +54,22 @@ class GaussianDensity(nn.Module):
 
     def distance(self, Z: Tensor, own: Tensor | None = None) -> Tensor:
         """The score above the least one: ½|w|², what is added along the shift, and the gain of what
-        resembles marked defects; `own` says which of those each image is (`Examples.gain`)."""
+        resembles labelled defects; `own` says which of those each image is (`Examples.gain`)."""
         if self.whitening.mean is None:
             raise ValueError("this GaussianDensity has not been fitted; call fit(Z) first")
         w = self.whitening(Z.detach())
         distance: Tensor = w.square().sum(dim=1) / 2
         if self.shift is not None:
             u = self.whitening.shift(self.shift)
-            along: Tensor = (w @ u) / torch.linalg.vector_norm(u).clamp_min(1e-300)
+            along: Tensor = (w @ u) / u.square().sum().sqrt().clamp_min(1e-300)
             distance = distance + self.weight * along.clamp_min(0).square() / 2
         return distance * self.examples.gain(w, self.whitening, own)
 
     def seen_by(self, whitening: Whitening) -> "GaussianDensity":
         """What was learned, over another whitening: one that hasn't seen some images."""
-        found = GaussianDensity(self.shift, float(self.weight)).to(self.weight.device)
-        found.whitening, found.examples = whitening, self.examples
-        return found
+        density = GaussianDensity(self.shift, float(self.weight)).to(self.weight.device)
+        density.whitening, density.examples = whitening, self.examples
+        return density
 
 
 class ImageGaussian(nn.Module):
@@ -81,7 +81,7 @@ class ImageGaussian(nn.Module):
         super().__init__()
         self.n_nuisance, self.directions = n_nuisance, directions
         self.density = GaussianDensity(n_nuisance=n_nuisance)
-        self._by_fold: list[Whitening] = []  # of the last fit, until it is told to forget
+        self._by_fold: list[Whitening] = []  # of the last fit, until `forget`
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_by_fold": []}  # copies do without
@@ -97,7 +97,8 @@ class ImageGaussian(nn.Module):
         self.density = taught
         return lesson
 
-    def fit(self, normal: NormalFeatures, fold: Tensor, seed: int) -> PartScores:
+    def fit(self, normal: NormalFeatures, fold: Tensor) -> PartScores:
+        """Learn normal images, and score each as if its fold had not been seen."""
         self.density.fit(normal.pooled, normal.light_changes)
         self.forget()
         return self.crossed(normal, fold)
@@ -109,27 +110,29 @@ class ImageGaussian(nn.Module):
     def _whitenings(self, normal: NormalFeatures, fold: Tensor) -> list[Whitening]:
         device = self.density.weight.device
         return [
-            Whitening(self.n_nuisance).to(device)
+            Whitening(self.n_nuisance)
+            .to(device)
             .fit(normal.pooled[fold != k], normal.light_changes)
             for k in range(int(fold.max()) + 1)
-        ]  # fmt: skip
+        ]
 
     def crossed(
         self, normal: NormalFeatures, fold: Tensor, own: Tensor | None = None
     ) -> PartScores:
         """Scores of the normal images that were fitted to, each from a density that hasn't seen its
-        fold; `own`: which marked example each is (`Examples.gain`)."""
+        fold; `own`: which labelled example each is (`Examples.gain`)."""
         distances = torch.empty(len(normal), dtype=torch.float64)
         self._by_fold = self._by_fold or self._whitenings(normal, fold)
         for k, whitening in enumerate(self._by_fold):
             of_others = self.density.seen_by(whitening)
-            some = fold == k
-            of_fold = of_others.distance(normal.pooled[some], None if own is None else own[some])
-            distances[some] = of_fold.cpu()
+            rows = fold == k
+            of_fold = of_others.distance(normal.pooled[rows], None if own is None else own[rows])
+            distances[rows] = of_fold.cpu()
         return PartScores(distances)
 
-    def forward(self, features: Features) -> PartScores:
-        return PartScores(self.density.distance(features.pooled))
+    def forward(self, features: Features) -> Tensor:
+        """(n,): each image's distance."""
+        return self.density.distance(features.pooled)
 
 
 def cross_fitted_scores(Z_trn: Tensor, n_folds: int = 10, seed: int = 0) -> Tensor:
@@ -145,5 +148,5 @@ def cross_fitted_scores(Z_trn: Tensor, n_folds: int = 10, seed: int = 0) -> Tens
 
 
 def score_variance(scores: Tensor) -> float:
-    """S(θ), the criterion by which restarts are compared: the larger, the better (Sec. 4.3)."""
+    """S(θ), the criterion by which restarts are compared: the larger, the better (Eq. 4)."""
     return float(scores.double().var(correction=0))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 BORDERLINE = 0.03  # of normal images score above the lowest borderline one
-MOVED = (0.2, 1.5)  # how far marks may move the false alarm rate
+MOVED = (0.2, 1.5)  # how far labels may move the false alarm rate
 ScoreArray = npt.NDArray[np.float64]
 
 
@@ -56,14 +56,18 @@ def _log_normal_quantile(scores: ScoreArray, rate: float, floor: float) -> float
 
 
 def reviewed_threshold(
-    normal_scores: ScoreArray, good: ScoreArray, defects: ScoreArray, false_alarms: float,
+    normal_scores: ScoreArray,
+    good: ScoreArray,
+    defects: ScoreArray,
+    false_alarms: float,
     floor: float,
-) -> float:  # fmt: skip
+) -> float:
     """The threshold that errs least on scores of images that were called good or defective, in the
     middle of those that do: between the ones for a fifth of the false alarm rate that was asked for
     and for half as much again."""
-    high, low = (threshold_for(normal_scores, min(share * false_alarms, 0.5), floor)
-                 for share in MOVED)  # fmt: skip
+    high, low = (
+        threshold_for(normal_scores, min(share * false_alarms, 0.5), floor) for share in MOVED
+    )
     tried = np.linspace(low, high, 201)
     missed = (defects[:, None] <= tried).sum(axis=0)
     wrong = (good[:, None] > tried).sum(axis=0)

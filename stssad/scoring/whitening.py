@@ -1,12 +1,13 @@
 """Coordinates in which normal images differ alike in all directions, and don't feel the light.
 
-Legend: Z embeddings (n, d); w the same, whitened; L the Cholesky factor of the covariance.
+Legend: Z embeddings (n, d); w the same, whitened; L the Cholesky factor of the covariance. L⁻¹ is
+kept, not L: products are all that a forward needs then, in torch and in ONNX alike.
 """
 
 import torch
 from torch import Tensor, nn
 
-from ..layout import canonical
+from ..storage.layout import canonical
 from .nuisance import leading_directions, without
 
 N_NUISANCE = 5  # directions of light that are left out of whitened embeddings
@@ -22,10 +23,10 @@ class Whitening(nn.Module):
         super().__init__()
         self.n_nuisance = n_nuisance
         self.mean: Tensor | None
-        self.cholesky: Tensor | None
+        self.inverse: Tensor | None
         self.nuisance: Tensor
         self.register_buffer("mean", None)
-        self.register_buffer("cholesky", None)
+        self.register_buffer("inverse", None)
         self.register_buffer("nuisance", torch.empty(0, 0, dtype=torch.float64))
 
     def fit(self, Z: Tensor, light_changes: Tensor | None = None) -> "Whitening":
@@ -40,7 +41,9 @@ class Whitening(nn.Module):
         floor = 1e-10 * covariance.diagonal().mean().clamp_min(1e-10)
         regular = covariance + floor * torch.eye(len(covariance), dtype=covariance.dtype)
         self.mean = canonical(Z.mean(dim=0)).to(device)
-        self.cholesky = canonical(torch.linalg.cholesky(regular)).to(device)
+        eye = torch.eye(len(regular), dtype=regular.dtype)
+        inverse = torch.linalg.solve_triangular(torch.linalg.cholesky(regular), eye, upper=False)
+        self.inverse = canonical(inverse).to(device)
         self.nuisance = torch.empty(0, Z.shape[1], dtype=torch.float64, device=device)
         if light_changes is not None and len(light_changes):
             changed = self.shift(light_changes.to(device))
@@ -53,11 +56,9 @@ class Whitening(nn.Module):
 
     def shift(self, difference: Tensor) -> Tensor:
         """A difference of embeddings (d,) or (n, d), whitened; differentiable."""
-        if self.cholesky is None:
+        if self.inverse is None:
             raise ValueError("this whitening has not been fitted; call fit(Z) first")
-        rows = difference.reshape(-1, difference.shape[-1]).double()
-        solved: Tensor = torch.linalg.solve_triangular(self.cholesky, rows.T, upper=False).T
-        return without(solved, self.nuisance).reshape(difference.shape)
+        return without(difference.double() @ self.inverse.T, self.nuisance)
 
     def forward(self, Z: Tensor) -> Tensor:
         """Embeddings (n, d), whitened and centred, in float64."""

@@ -1,1 +1,1 @@
-"""The studio: a page of this machine's own to look at runs, review images and teach a run."""
+"""The studio: a local page to look at runs, review images and refit."""

@@ -1,19 +1,22 @@
-"""What one takes away: flagged images as an archive, and a list that a spreadsheet reads."""
+"""What is exported: flagged images as an archive, and a list for a spreadsheet."""
 
+import io
 import os
 import zipfile
+from decimal import Decimal
 from pathlib import Path
 from typing import IO
 
 import numpy as np
 
-from ..report.kind_names import called, kind_names
-from .shelf import NotHereError, Opened, Shelf
+from ..report.group_names import format_group, read_group_names
+from ..storage.table import write_table
+from .shelf import NotHereError, OpenRun, Shelf
 
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a cell that begins so would be computed
+COLUMNS = ("rank", "image", "flagged", "score", "p_value", "group", "label", "file", "image_path")
 
 
-def flagged_archive(shelf: Shelf, opened: Opened, file: IO[bytes]) -> None:
+def write_flagged(shelf: Shelf, opened: OpenRun, file: IO[bytes]) -> None:
     """Flagged images, the most anomalous first by their names; small ones where files are gone."""
     scores = opened.summary.pool_scores
     order = np.argsort(-scores, kind="stable").tolist()
@@ -21,42 +24,42 @@ def flagged_archive(shelf: Shelf, opened: Opened, file: IO[bytes]) -> None:
         for rank, i in enumerate(order, start=1):
             if scores[i] <= opened.summary.threshold:
                 break
-            name = flat_name(opened.material.names[i])
+            name = flatten_name(opened.material.names[i])
             try:
                 path = shelf.allowed(opened.material.files[i])
                 archive.write(path, f"{rank:04d}_{name}")
             except (NotHereError, OSError):
-                archive.writestr(f"{rank:04d}_{Path(name).stem}_small.jpg",
-                                 opened.material.thumbnail(i))  # fmt: skip
+                archive.writestr(
+                    f"{rank:04d}_{Path(name).stem}_small.jpg", opened.material.thumbnail(i)
+                )
 
 
-def flat_name(name: str) -> str:
+def flatten_name(name: str) -> str:
     """Without folders: an archive that writes nowhere else."""
-    kept = name.replace("\\", "_").replace("/", "_").lstrip(".")
-    return os.fsencode(kept).decode("utf-8", "replace")[-180:]
+    flat = name.replace("\\", "_").replace("/", "_").lstrip(".")
+    return os.fsencode(flat).decode("utf-8", "replace")[-180:]
 
 
-def spreadsheet(opened: Opened, marks: dict[str, str]) -> str:
-    """Sorted, with a byte order mark, short numbers, and a link to each file."""
-    summary, names = opened.summary, opened.material.names
-    p_values, called_kinds = summary.p_values, kind_names(opened.run.folder)
-    rows = ["rank,image,flagged,score,p_value,kind,mark,file"]
-    for rank, i in enumerate(np.argsort(-summary.pool_scores, kind="stable").tolist(), start=1):
-        kind = int(opened.material.kinds[i])
-        cells = [
-            str(rank), names[i], "yes" if summary.pool_scores[i] > summary.threshold else "no",
-            f"{summary.pool_scores[i]:.3f}", f"{p_values[i]:.4f}",
-            called(called_kinds, kind), marks.get(opened.paths[i], ""),
-            opened.material.files[i],
-        ]  # fmt: skip
-        numbers = (0, 3, 4)
-        rows.append(",".join(c if k in numbers else cell(c) for k, c in enumerate(cells)))
-    return "\ufeff" + "\r\n".join(rows) + "\r\n"
+def format_list(opened: OpenRun, labels: dict[str, str]) -> str:
+    """Sorted, with a byte order mark, short numbers, a link to each file, and the columns that
+    `stssad review --labels` reads back."""
+    summary, material = opened.summary, opened.material
+    p_values, group_names = summary.p_values, read_group_names(opened.run.folder)
 
+    def row(rank: int, i: int) -> dict[str, object]:
+        return {
+            "rank": rank,
+            "image": material.names[i],
+            "flagged": "yes" if summary.pool_scores[i] > summary.threshold else "no",
+            "score": Decimal(f"{summary.pool_scores[i]:.3f}"),
+            "p_value": Decimal(f"{p_values[i]:.4f}"),
+            "group": format_group(group_names, int(material.groups[i])),
+            "label": labels.get(opened.paths[i], ""),
+            "file": material.files[i],
+            "image_path": opened.paths[i],
+        }
 
-def cell(text: str) -> str:
-    text = os.fsencode(text).decode("utf-8", "backslashreplace")
-    if text.startswith(FORMULA):
-        text = f"'{text}"
-    doubled = text.replace('"', '""')
-    return f'"{doubled}"' if set(text) & set('",\r\n') else text
+    order = np.argsort(-summary.pool_scores, kind="stable").tolist()
+    file = io.StringIO()
+    write_table(file, COLUMNS, (row(rank, i) for rank, i in enumerate(order, start=1)))
+    return "\ufeff" + file.getvalue()

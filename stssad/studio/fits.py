@@ -1,70 +1,82 @@
-"""The studio's addresses of new fits: folders to choose from, begin, stop, resume."""
+"""Addresses of fits: folders to choose from, start, stop, resume."""
 
 import threading
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import Body, FastAPI, Query
+from fastapi import APIRouter, Body, Query
 
+from ..runs.folder import RunFolder
+from ..runs.request import FitRequest, request_in
 from . import jobs
-from .shelf import Shelf
+from .dependencies import RunPath, ShelfOfApp
+from .shelf import Entry, Shelf
+
+STARTING = threading.Lock()  # two requests at once don't start two fits
+LongPath = Annotated[str, Body(max_length=4096)]
+router = APIRouter()
 
 
-def add_folders(app: FastAPI, shelf: Shelf) -> None:
-    @app.get("/folders")
-    def folders(path: Annotated[str, Query(max_length=4096)] = "") -> Any:
-        """What is in a folder of the user's, to choose from; without a path, where to begin."""
-        return shelf.listing(path) if path else shelf.beginnings()
+@router.get("/folders")
+def list_folders(shelf: ShelfOfApp, path: Annotated[str, Query(max_length=4096)] = "") -> Any:
+    """The folders and images in a folder; without a path, the folders given at the start."""
+    return shelf.list_folder(path) if path else shelf.list_roots()
 
 
-def add_fits(app: FastAPI, shelf: Shelf) -> None:
-    one = threading.Lock()
+@router.get("/runs")
+def list_runs(shelf: ShelfOfApp) -> Any:
+    return [describe_run(shelf, entry) for entry in shelf.entries()]
 
-    @app.get("/runs")
-    def runs() -> Any:
-        return [
-            {"name": entry.name, "state": entry.state, "images": entry.facts.get("n_unlabeled"),
-             "progress": None if entry.state in ("finished", "damaged")
-             else jobs.progress_of(shelf.folder(entry.name))}
-            for entry in shelf.entries()
-        ]  # fmt: skip
 
-    def begin(folder: Path, normal: str, unlabeled: str, resume: bool) -> None:
-        with one:
-            busy = [entry.name for entry in shelf.entries() if entry.state == "running"]
-            if busy:
-                raise ValueError(
-                    f"{busy[0]!r} is being fitted; one fit at a time: wait, or stop it"
-                )
-            jobs.start(folder, shelf.allowed(normal), shelf.allowed(unlabeled), resume)
+def describe_run(shelf: Shelf, entry: Entry) -> dict[str, Any]:
+    settled = entry.state in ("finished", "damaged")
+    return {
+        "name": entry.name,
+        "state": entry.state,
+        "images": entry.metadata.get("n_unlabeled"),
+        "progress": None if settled else jobs.progress_of(RunFolder(shelf.folder(entry.name))),
+    }
 
-    @app.post("/fit")
-    def fit(
-        name: Annotated[str, Body(max_length=80)], normal: Annotated[str, Body(max_length=4096)],
-        unlabeled: Annotated[str, Body(max_length=4096)],
-    ) -> Any:  # fmt: skip
-        folder = shelf.folder(name)
-        if folder.exists():
-            raise ValueError(f"there is something called {name!r} already; give another name")
-        for each in (normal, unlabeled):
-            if not shelf.allowed(each).is_dir():
-                raise ValueError(f"there is no folder {each!r}; check the path")
-        begin(folder, normal, unlabeled, resume=False)
-        return {"name": name}
 
-    @app.post("/run/{name}/resume")
-    def resume(name: str) -> Any:
-        folder = shelf.existing(name)
-        if (folder / "model.json").is_file():
-            raise ValueError(f"{name!r} is finished")
-        from ..storage import read_json
+@router.post("/fit")
+def start_fit(
+    shelf: ShelfOfApp,
+    name: Annotated[str, Body(max_length=80)],
+    normal: LongPath,
+    unlabeled: LongPath,
+) -> Any:
+    folder = shelf.folder(name)
+    if folder.exists():
+        raise ValueError(f"{name!r} exists already; choose another name")
+    for each in (normal, unlabeled):
+        if not shelf.allowed(each).is_dir():
+            raise ValueError(f"there is no folder {each!r}; check the path")
+    start_job(shelf, folder, FitRequest.of(shelf.allowed(normal), shelf.allowed(unlabeled)))
+    return {"name": name}
 
-        asked = read_json(folder / "environment.json", "fit it again").get("request", {})
-        begin(folder, str(asked.get("normal", "")), str(asked.get("unlabeled", "")), resume=True)
-        return {"name": name}
 
-    @app.post("/run/{name}/stop")
-    def stop(name: str) -> Any:
-        if not jobs.stop(shelf.existing(name)):
-            raise ValueError(f"{name!r} isn't being fitted")
-        return {"name": name}
+@router.post("/run/{run}/resume")
+def resume_fit(run: str, folder: RunPath, shelf: ShelfOfApp) -> Any:
+    """As the run was begun, whoever began it."""
+    if RunFolder(folder).state == "finished":
+        raise ValueError(f"{run!r} is finished")
+    request = request_in(RunFolder(folder))
+    for each in (request.normal, request.unlabeled):
+        shelf.allowed(str(each))
+    start_job(shelf, folder)
+    return {"name": run}
+
+
+@router.post("/run/{run}/stop")
+def stop_fit(run: str, folder: RunPath) -> Any:
+    if not RunFolder(folder).stop():
+        raise ValueError(f"{run!r} is not being fitted")
+    return {"name": run}
+
+
+def start_job(shelf: Shelf, folder: Path, request: FitRequest | None = None) -> None:
+    with STARTING:
+        busy = [entry.name for entry in shelf.entries() if entry.state == "running"]
+        if busy:
+            raise ValueError(f"{busy[0]!r} is being fitted; one fit at a time: wait, or stop it")
+        jobs.start(RunFolder(folder), request)

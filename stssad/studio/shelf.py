@@ -10,13 +10,13 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..storage import read_json
+from ..runs.folder import RunFolder, State
 
 if TYPE_CHECKING:
     from ..model import STSSAD
     from ..report.material import Material
-    from ..run import Run
-    from ..summary import Summary
+    from ..runs.run import Run
+    from ..runs.summary import Summary
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
 MOST_LISTED = 100_000  # entries of a folder that is listed
@@ -33,8 +33,8 @@ class Entry:
     """A run, as the list of runs shows it."""
 
     name: str
-    state: str  # finished, running, stopped or damaged
-    facts: dict[str, Any]
+    state: State
+    metadata: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Shelf:
     def folder(self, name: str) -> Path:
         """A run's folder, by its name alone."""
         if not NAME.fullmatch(name) or name.endswith("."):
-            raise NotHereError(f"{name!r} is no name of a run")
+            raise NotHereError(f"{name!r} is not a name of a run")
         folder = self.root / name
         if folder.is_symlink() or not inside(folder, self.root):
             raise NotHereError(f"{name!r} leads out of the folder of the runs")
@@ -55,30 +55,30 @@ class Shelf:
 
     def existing(self, name: str) -> Path:
         folder = self.folder(name)
-        if not (folder / "environment.json").is_file():
+        if not RunFolder(folder).is_run:
             raise NotHereError(f"there is no run {name!r}")
         return folder
 
     def allowed(self, path: str) -> Path:
         """A folder or file of the user's, if it is in a folder that was given at the start."""
-        found = Path(path)
-        if "\0" in path or not self.sees(found):
+        wanted = Path(path)
+        if "\0" in path or not self.shows(wanted):
             folders = ", ".join(str(each) for each in self.images)
             raise NotHereError(
                 f"{path!r} isn't in {folders}; start the studio with --images for it"
             )
-        return found.resolve()
+        return wanted.resolve()
 
-    def beginnings(self) -> dict[str, Any]:
+    def list_roots(self) -> dict[str, Any]:
         """The folders that were given at the start, to choose from."""
         if len(self.images) == 1:
-            return self.listing(str(self.images[0]))
-        found = [{"name": str(each), "path": str(each)} for each in self.images]
-        return {"path": "", "parent": None, "folders": found, "n_images": 0}
+            return self.list_folder(str(self.images[0]))
+        roots = [{"name": str(each), "path": str(each)} for each in self.images]
+        return {"path": "", "parent": None, "folders": roots, "n_images": 0}
 
-    def listing(self, path: str) -> dict[str, Any]:
+    def list_folder(self, path: str) -> dict[str, Any]:
         """The folders in a folder, how many images lie in it, and the way back."""
-        from ..images import SUFFIXES
+        from ..images.source import SUFFIXES
 
         folder = self.allowed(path)
         if not folder.is_dir():
@@ -90,34 +90,27 @@ class Shelf:
                     names.append(entry.name)
                 elif Path(entry.name).suffix.lower() in SUFFIXES:
                     n_images += 1
-        shown = [name for name in sorted(names) if printable(name) and self.sees(folder / name)]
-        up = str(folder.parent) if self.sees(folder.parent) else None
+        shown = [name for name in sorted(names) if printable(name) and self.shows(folder / name)]
+        up = str(folder.parent) if self.shows(folder.parent) else None
         if up is None and len(self.images) > 1:
-            up = ""  # the folders to begin from
+            up = ""  # the list of roots
         inside = [{"name": name, "path": str(folder / name)} for name in shown]
         return {"path": str(folder), "parent": up, "folders": inside, "n_images": n_images}
 
-    def sees(self, path: Path) -> bool:
+    def shows(self, path: Path) -> bool:
         return any(inside(path, each) for each in self.images)
 
     def entries(self) -> list[Entry]:
-        from .jobs import is_running
-
         if not self.root.is_dir():
             return []
         found = []
         for folder in sorted(self.root.iterdir()):
             if not NAME.fullmatch(folder.name) or folder.is_symlink():
                 continue
-            if not (folder / "environment.json").is_file():
+            run = RunFolder(folder)
+            if (state := run.state) == "absent":
                 continue
-            finished = (folder / "model.json").is_file()
-            state = "finished" if finished else "running" if is_running(folder) else "stopped"
-            try:
-                facts = read_json(folder / "environment.json", "fit it again")
-            except ValueError:
-                state, facts = "damaged", {}
-            found.append(Entry(folder.name, state, facts))
+            found.append(Entry(folder.name, state, {} if state == "damaged" else run.metadata))
         return found
 
 
@@ -135,43 +128,43 @@ def inside(path: Path, folder: Path) -> bool:
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenRun:
     """A finished run, read once for each state of its files."""
 
     run: "Run"
     summary: "Summary"
     material: "Material"
-    paths: list[str]  # of the pool's images, as scores.csv has them
+    paths: list[str]  # of the pool's images
 
 
-def opened(folder: Path) -> Opened:
-    return _opened(folder, stamp(folder))
+def open_run(folder: Path) -> OpenRun:
+    return _open_run(folder, stamp(folder))
 
 
-def model_of(folder: Path) -> "STSSAD":
-    """One at a time is built: two requests for the same don't both wait for the disk."""
+def load_model(folder: Path) -> "STSSAD":
+    """Built one at a time: two requests for the same model don't both wait for the disk."""
     with LOADING:
-        return _model(folder, stamp(folder))
+        return _load_model(folder, stamp(folder))
 
 
 def stamp(folder: Path) -> tuple[int, int]:
-    found = (folder / "model.json").stat()
-    return found.st_mtime_ns, found.st_size
+    status = RunFolder(folder).model.stat()
+    return status.st_mtime_ns, status.st_size
 
 
 @lru_cache(maxsize=4)
-def _opened(folder: Path, _: tuple[int, int]) -> Opened:
+def _open_run(folder: Path, _: tuple[int, int]) -> OpenRun:
     from ..report.material import Material
-    from ..run import Run
+    from ..runs.run import Run
 
     run = Run.open(folder)
     paths = [row.image_path for row in run.predictions()]
-    return Opened(run, run.summary(), Material.load(folder), paths)
+    return OpenRun(run, run.summary(), Material.load(folder), paths)
 
 
 @lru_cache(maxsize=2)
-def _model(folder: Path, _: tuple[int, int]) -> "STSSAD":
-    from ..run import Run
+def _load_model(folder: Path, _: tuple[int, int]) -> "STSSAD":
+    from ..runs.run import Run
 
     return Run.open(folder).model()
 
@@ -181,15 +174,16 @@ def check_number(i: int, n: int) -> None:
         raise NotHereError(f"there is no image {i}")
 
 
-def large_image(path: Path, reading: Any) -> bytes:
-    """The file as a JPEG of at most that size, decoded as all images are."""
+def encode_large_image(path: Path, white_level: int | None) -> bytes:
+    """The whole file as a JPEG, decoded as all images are and not larger than LARGEST."""
     from PIL import Image
 
-    from ..images import read_image, upright_size
+    from ..images.decode import read_image, upright_size
+    from ..images.reading import Reading
 
     width, height = upright_size(path)
     side = min(LARGEST, max(width, height))
-    pixels = Image.fromarray(read_image(path, reading(side)))
+    pixels = Image.fromarray(read_image(path, Reading(side, "stretch", white_level)))
     scale = side / max(width, height)
     shape = (max(1, round(width * scale)), max(1, round(height * scale)))
     file = io.BytesIO()

@@ -1,6 +1,6 @@
-"""Images that were dropped on the page: scored, shown, and not kept.
+"""Uploaded images: scored, shown, and removed.
 
-They are decoded by `images.py` as all files are, under a name of ours: theirs is only told.
+They are decoded as all files are, under a name of ours; their own is only shown.
 """
 
 import tempfile
@@ -9,17 +9,19 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..images import SUFFIXES, UnreadableError, tried
+from ..images.decode import UnreadableError
+from ..images.source import SUFFIXES
 from ..model import STSSAD
-from ..report.material import SIDE, jpeg
+from ..report.material import SIDE, encode_jpeg
+from ..runs.predictions import score_chunk
 
 MOST_FILES = 500  # in an archive
 MOST_BYTES = 64 * 2**20  # of one of its files, unpacked
-LONGEST_NAME = 200  # characters that are told
+LONGEST_NAME = 200  # characters that are shown
 
 
 def results(model: STSSAD, content: Path, name: str) -> list[dict[str, Any]]:
-    """What the model says of a file, or of those in an archive; a reason for what can't be read."""
+    """Scores of a file, or of those in an archive; a reason for what can't be read."""
     name = name[-LONGEST_NAME:]
     if name.lower().endswith(".zip"):
         return list(in_archive(model, content, name))
@@ -49,16 +51,16 @@ def is_image(entry: zipfile.ZipInfo) -> bool:
 
 
 def unpacked(model: STSSAD, archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> dict[str, Any]:
-    """One file of an archive; what it claims of its size isn't believed."""
+    """One file of an archive; the size that it claims is not trusted."""
     name = entry.filename[-LONGEST_NAME:]
     with tempfile.NamedTemporaryFile() as file, archive.open(entry) as packed:
         n_read = 0
-        while some := packed.read(2**20):
-            n_read += len(some)
+        while chunk := packed.read(2**20):
+            n_read += len(chunk)
             if n_read > MOST_BYTES:
                 why = f"it is larger than {MOST_BYTES // 2**20} MB"
                 return {"name": name, "error": f"cannot read {name!r}: {why}"}
-            file.write(some)
+            file.write(chunk)
         file.flush()
         return result(model, Path(file.name), name)
 
@@ -68,23 +70,21 @@ def result(model: STSSAD, path: Path, name: str) -> dict[str, Any]:
 
     import torch
 
-    image = tried(path, model.reading_)
+    (image,) = score_chunk(model, [path], model.model_)
     if isinstance(image, UnreadableError):
         return {"name": name, "error": f"cannot read {name!r}: {image.why}"}
-    pixels = torch.tensor(image).permute(2, 0, 1)[None].contiguous()  # a copy of one's own
-    found = model.model_(pixels)
-    score = float(found.scores[0])
-    told: dict[str, Any] = {
+    row, thumbnail = image.prediction, encode_jpeg(image.pixels, SIDE)
+    shown: dict[str, Any] = {
         "name": name,
-        "score": score,
-        "flagged": score > model.threshold_,
-        "p": float(model.p_values(found.scores.numpy())[0]),
-        "image": "data:image/jpeg;base64," + base64.b64encode(jpeg(pixels[0], SIDE)).decode(),
+        "score": row.pred_score,
+        "flagged": bool(row.pred_label),
+        "p": row.p_value,
+        "image": "data:image/jpeg;base64," + base64.b64encode(thumbnail).decode(),
         "map": "",
         "mapSide": 0,
     }
-    if found.maps is not None and model.map_scale_ is not None:
-        map_ = (model.map_scale_(found.maps[0]) * 255).round().to(torch.uint8)
-        told["map"] = base64.b64encode(map_.numpy().tobytes()).decode()
-        told["mapSide"] = int(map_.shape[-1])
-    return told
+    if image.map is not None and model.map_scale_ is not None:
+        map_ = (model.map_scale_(image.map) * 255).round().to(torch.uint8)
+        shown["map"] = base64.b64encode(map_.numpy().tobytes()).decode()
+        shown["mapSide"] = int(map_.shape[-1])
+    return shown

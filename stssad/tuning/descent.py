@@ -76,3 +76,10 @@ def clamped_share(augmentation: Augmentation, a: Tensor, sources: Tensor, noise:
     at_bound = (augmented <= 0) | (augmented >= 1)
     was_at_bound = (sources <= 0) | (sources >= 1)
     return float((at_bound & ~was_at_bound).float().mean())
+
+
+def generator_from(state: Tensor) -> Generator:
+    """A generator as it was when its state was kept."""
+    generator = Generator()
+    generator.set_state(state.cpu())
+    return generator

@@ -196,9 +196,14 @@ def first_loss(problem: FrozenProblem, initial_a: Tensor, generator: Generator) 
 
 
 def frozen_record(
-    problem: FrozenProblem, t: int, a: Tensor, loss: Tensor, gradient: Tensor,
-    sample: FrozenSample, seconds: float,
-) -> FrozenRecord:  # fmt: skip
+    problem: FrozenProblem,
+    t: int,
+    a: Tensor,
+    loss: Tensor,
+    gradient: Tensor,
+    sample: FrozenSample,
+    seconds: float,
+) -> FrozenRecord:
     sources = as_floats(sample.sources, a.device)
     return FrozenRecord(
         iteration=t,

@@ -1,4 +1,4 @@
-"""The gradient of L_val in `a` through the detector's own training step (Eq. 2; Alg. 1, line 8).
+"""The gradient of L_val in `a` through the detector's own training step (Eq. 3; Alg. 1, line 8).
 
 Legend: g = ∇_θ L_trn(θ, a); θ' = θ - α (μ·buf + g + λθ); v = ∇_θ' L_val(θ', a). Then
 

@@ -1,34 +1,14 @@
-"""Several restarts, one by one or at once, and what they tell on their way."""
+"""Several restarts, one by one or at once."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from ..processes import in_processes
+from ..parallel.processes import in_processes
+from .progress import Notify
 
 Result = TypeVar("Result", covariant=True)
-
-
-@dataclass(frozen=True)
-class Event:
-    """What a restart has just done, for whoever shows progress; or another stage of a fit."""
-
-    number: int  # counts from 0; of a stage, negative
-    augmentation: str  # its type
-    n_done: int
-    n_most: int
-    losses: dict[str, float]
-    learned: dict[str, float]  # empty during a warm start
-    stage: str = ""  # in words, where it is no restart
-
-    @staticmethod
-    def of_stage(number: int, stage: str, n_done: int, n_most: int) -> "Event":
-        return Event(-1 - number, "", n_done, n_most, {}, {}, stage)
-
-
-Notify = Callable[[Event], None]
 
 
 class Restart(Protocol[Result]):

@@ -157,7 +157,7 @@ def tune(problem: TuningProblem, state: TunerState, progress: Progress | None = 
             step = train_step(problem, state, random_batch(problem, state.generator))
         trained = time.perf_counter()
         sample = draw_sample(problem, state.generator)
-        gradient = hypergradient(problem, step, a, sample)  # lines 4 to 7, and Eq. 2
+        gradient = hypergradient(problem, step, a, sample)  # lines 4 to 7, and Eq. 3
         beta = a_step_sizes(problem.augmentation, a, settings, t)
         state.a, state.adam = descend(a, gradient.total, state.adam, t, beta)  # line 8
         seconds = (trained - began, time.perf_counter() - trained)
@@ -195,9 +195,13 @@ def settle(state: TunerState, settings: Settings) -> None:
 
 
 def record(
-    problem: TuningProblem, t: int, step: ThetaStep, gradient: Hypergradient, a: Tensor,
+    problem: TuningProblem,
+    t: int,
+    step: ThetaStep,
+    gradient: Hypergradient,
+    a: Tensor,
     seconds: tuple[float, float],
-) -> Record:  # fmt: skip
+) -> Record:
     return Record(
         iteration=t,
         train_loss=step.loss,

@@ -1,0 +1,1 @@
+"""A fitted model at work: export, engine, watch, drift, heatmaps."""

@@ -1,0 +1,1 @@
+"""The paper's evaluation: testbeds, baselines, benchmark. Labels are read here alone."""

@@ -1,0 +1,1 @@
+"""A run's folder: what was asked for, the fit, predictions, the saved model."""
