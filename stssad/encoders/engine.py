@@ -50,6 +50,9 @@ def graph_of(module: nn.Module, example: Tensor, given: str, outputs: list[str])
                 (example,),
                 file,
                 dynamo=False,
+                # Else banks are written three times: as they are, squared and transposed. ONNX
+                # Runtime folds constants itself when it loads the graph.
+                do_constant_folding=False,
                 opset_version=OPSET,
                 input_names=[given],
                 output_names=outputs,

@@ -60,7 +60,7 @@ class RestartEvent:
 
     @property
     def label(self) -> str:
-        return f"restart {self.number + 1}, {self.augmentation}"
+        return f"restart {self.number + 1} ({self.augmentation})"
 
     @property
     def phase(self) -> Phase:
