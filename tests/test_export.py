@@ -69,7 +69,9 @@ def test_scores_labels_p_values_and_maps_are_the_models(method: str, tmp_path: P
         score, label, p_value, heat = session.run(None, {"pixels": given})
         np.testing.assert_allclose(score, wanted[some], atol=1e-3)
         np.testing.assert_array_equal(label, model.predict(new[some]))
-        np.testing.assert_allclose(p_value, model.p_values(wanted[some]), atol=1e-9)
+        # Of the graph's own scores, which are of single precision: the same p-values.
+        np.testing.assert_allclose(p_value, model.p_values(score), rtol=1e-9)
+        np.testing.assert_allclose(p_value, model.p_values(wanted[some]), rtol=1e-3, atol=1e-3)
         if method != "paper":
             np.testing.assert_allclose(heat, model.anomaly_maps(new[some]), atol=1e-3)
 

@@ -288,7 +288,11 @@ FORGED: dict[str, Any] = {
     "summary": 5,
     "warnings": None,
     "false_alarms": "x",
-    "set_false_alarms": float("nan"),
+    "false_discoveries": -0.5,
+    "decision false_alarms": float("nan"),
+    "decision false_discoveries": 7.0,
+    "decision score": float("inf"),
+    "decision source": 5,
     "augmentation": [],
     "val_loss": {},
 }

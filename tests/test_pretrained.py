@@ -373,7 +373,7 @@ def test_evidence_is_described_in_sentences(bright: tuple[STSSAD, Tensor], tmp_p
     assert "a dark or bright patch: area" in format_finding(summary)
     unfit = replace(summary, evidence=replace(summary.evidence, p_value=2 * LEVEL))
     assert format_evidence(unfit).startswith("No augmentation fits")
-    assert "No augmentation was found that resembles them" in format_finding(unfit)
+    assert "No augmentation was found that resembles the anomalies" in format_finding(unfit)
 
 
 def test_a_folder_is_fitted_scored_and_shown(tmp_path: Path) -> None:

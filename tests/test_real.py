@@ -21,7 +21,6 @@ from stssad.images.reading import Reading
 from stssad.images.source import find_images, read_images
 from stssad.scoring.contamination import contamination
 from stssad.scoring.gaussian import GaussianDensity
-from stssad.scoring.threshold import threshold_for
 
 pytestmark = pytest.mark.slow
 
@@ -54,7 +53,7 @@ def test_false_alarms_on_fresh_textures_are_as_wanted(models: list[STSSAD], rate
     for seed, model in enumerate(models):
         generator = torch.Generator().manual_seed(100 + seed)
         fresh = model.decision_function(texture_crops("gravel", 500, 32, generator))
-        threshold = threshold_for(model.normal_scores_, rate, model.model_.scorer.floor)
+        threshold = model.tail_.threshold(rate)
         rates.append(float(np.mean(fresh > threshold)))
     n_held_out = len(models) * len(models[0].normal_scores_)
     low, high = binom.ppf([0.005, 0.995], n_held_out, rate) / n_held_out
@@ -192,7 +191,7 @@ def test_the_default_does_not_fall_below_the_encoder_alone() -> None:
     for category, defect in (("tile", "rough"), ("hazelnut", "cut"), ("mtd", "fray")):
         bed = find_testbed(category, Path(DATA))
         task = bed.load(defect, "imagenet", Reading(256), "inductive", 0, 0.1)
-        model = STSSAD(jobs=2, settings=QUICKER).fit(task.train, task.pool)
+        model = STSSAD(explain=False).fit(task.train, task.pool)
         Z_trn, Z = (embed_all(model.model_.encoder, x) for x in (task.train, task.test))
         alone = GaussianDensity().fit(Z_trn).score(Z)
         ours = task.auc(model.decision_function(task.test))
@@ -207,6 +206,6 @@ def test_anomaly_maps_of_real_images_lie_on_the_defects() -> None:
     root, reading = Path(DATA) / "mvtec", PretrainedSettings().reading
     train = read_images(find_images(root / "tile/train/good"), reading)[0]
     images, masks = masked_images(root, "tile", reading)
-    model = STSSAD(settings=QUICKER, jobs=2).fit(train, images[::4])
+    model = STSSAD(explain=False).fit(train, images[::4])
     maps = model.score_images(images).maps
     assert maps is not None and pixel_auc(maps, masks) >= 0.95

@@ -18,7 +18,7 @@ from stssad.images.decode import read_image
 from stssad.images.reading import Aspect, Reading
 from stssad.report.charts import Line, draw_lines, linear_ticks, log_ticks
 from stssad.report.material import Material, gather, pack_thumbnails
-from stssad.report.page import build_gallery, embed_image, to_script, write_report
+from stssad.report.page import Notes, build_gallery, embed_image, to_script, write_report
 from stssad.runs.environment import environment
 from stssad.runs.run import Run
 from stssad.storage.files import json_digest, read_json, write_json
@@ -124,9 +124,11 @@ def test_the_threshold_moves_and_the_counts_are_right(
             threshold,
         )
         assert took < 100
-        rate = 100 * float((summary.normal_scores > threshold).mean())
-        counts = tab.locator("#counts").inner_text()
-        assert f": {n_flagged} of 60 flagged" in counts and f"{rate:.1f} % of unseen" in counts
+        rate = 100 * float(summary.tail.p_values(np.array([threshold]))[0])
+        counts, headline = (tab.locator(x).inner_text() for x in ("#counts", "#finding"))
+        shown = float(counts.split("about ")[1].split(" %")[0])
+        assert shown == pytest.approx(rate, rel=0.06) and "of normal images score above" in counts
+        assert headline.startswith(f"{n_flagged or 'None'} of 60 ")
         assert tab.locator(".card[data-status=flagged]").count() == n_flagged
     tab.evaluate("t => gallery.move(t)", float(order[6] + order[7]) / 2)
     tab.click("[data-filter=flagged]")
@@ -262,7 +264,9 @@ def test_two_thousand_images_make_a_small_and_quick_page(tmp_path: Path, browser
     material.save(tmp_path)
     run = Run.open(tmp_path)
     summary = replace(run.summary(), pool_scores=rng.normal(size=n))
-    gallery = build_gallery(summary, material, lambda i: embed_image(summary, material, i), {})
+    gallery = build_gallery(
+        summary, material, lambda i: embed_image(summary, material, i), Notes({}, {})
+    )
     assert len(to_script(gallery)) < 25e6
     tab = browser.new_page()
     tab.goto(run.report.as_uri())

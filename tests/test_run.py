@@ -41,7 +41,7 @@ def test_fit_writes_the_run(fitted: Path) -> None:
     assert {path.name for path in (fitted / "run").iterdir()} == FILES
     with open(fitted / "run" / "scores.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
-    assert list(rows[0]) == ["image_path", "pred_score", "pred_label", "p_value"]
+    assert list(rows[0]) == ["image_path", "pred_score", "pred_label", "p_value", "q_value"]
     assert [Path(r["image_path"]).name for r in rows] == [f"{i:02d}.png" for i in range(16)]
     with open(fitted / "run" / "history.csv", encoding="utf-8") as file:
         history = list(csv.DictReader(file))
@@ -63,7 +63,9 @@ def test_scores_by_cli_by_python_and_after_loading_are_equal(fitted: Path, tmp_p
     assert (
         run("score", fitted / "run", fitted / "pool", "--out", tmp_path / "s.csv").returncode == 0
     )
-    assert (tmp_path / "s.csv").read_text() == (fitted / "run" / "scores.csv").read_text()
+    of_fit = (fitted / "run" / "scores.csv").read_text().splitlines()
+    without_q = [row.rsplit(",", 1)[0] for row in of_fit]
+    assert (tmp_path / "s.csv").read_text().splitlines() == without_q
     with open(tmp_path / "s.csv", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [float(r["pred_score"]) for r in rows] == by_python.tolist()
@@ -95,7 +97,8 @@ def test_score_takes_one_image_and_another_false_alarm_rate(fitted: Path, tmp_pa
     model = STSSAD.load(fitted / "run").set_threshold(0.9)
     flagged = int(model.labels_.sum())
     assert f"16 images scored, {flagged} flagged (false alarm rate 90 %)" in many and flagged > 5
-    assert "(false alarm rate 1 %)" in few
+    lowest = 100 * model.tail_.lowest_rate  # 1 % can't be kept with so few normal images
+    assert lowest > 1 and f"(false alarm rate {lowest:.2g} %)" in few
     assert_one_sentence(run(*words, "--false-alarms", 0), "must lie between 0 and 1, got 0")
 
 

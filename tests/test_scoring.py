@@ -7,7 +7,7 @@ from scipy.stats import multivariate_normal
 from sklearn.covariance import LedoitWolf
 
 from stssad.scoring.gaussian import GaussianDensity, cross_fitted_scores, score_variance
-from stssad.scoring.threshold import threshold_for
+from stssad.scoring.tail import NormalTail
 
 
 def embeddings(n: int, d: int, seed: int = 0) -> torch.Tensor:
@@ -75,18 +75,7 @@ def test_cross_fitted_scores_are_those_of_fresh_images() -> None:
     assert abs(crossed - out_of_sample) < (out_of_sample - in_sample) / 3
 
 
-def test_threshold_keeps_the_wanted_rate() -> None:
-    generator = torch.Generator().manual_seed(0)
-    rates = []
-    for _ in range(200):
-        scores = torch.rand(100, generator=generator).numpy()
-        rates.append(
-            1 - threshold_for(scores, 0.1, floor=0)
-        )  # the chance that a fresh one is above
-    assert np.mean(rates) == pytest.approx(0.1, abs=0.01)
-
-
 @pytest.mark.parametrize("rate", [0, 1, -0.1, 7])
 def test_impossible_rates_are_refused(rate: float) -> None:
     with pytest.raises(ValueError, match=r"must lie in \(0, 1\), got"):
-        threshold_for(np.arange(10.0), rate, floor=0)
+        NormalTail.of(np.arange(10.0)).threshold(rate)

@@ -27,6 +27,7 @@ ROOMS = [
     "model",
     "runs",
     "deploy",
+    "review.labels",
     "report",
     "review",
     "runs.fit",

@@ -390,7 +390,7 @@ def test_names_of_groups_are_kept_and_shown_everywhere(studio: Studio) -> None:
 
 def test_refit_becomes_a_run_only_when_it_is_accepted(studio: Studio) -> None:
     assert studio.post("/run/bolt/accept", {})[0] == 400
-    assert "nothing is labelled" in studio.post("/run/bolt/refit", {})[1]["error"]
+    assert "nothing is labeled" in studio.post("/run/bolt/refit", {})[1]["error"]
     for i in range(6):
         studio.post("/run/bolt/labels", {"i": i, "label": "defect"})
     for i in range(20, 25):

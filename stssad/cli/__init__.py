@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from . import bench, console, demo, export, fit, report, review, scale, score, studio, watch
+from . import bench, check, console, demo, export, fit, report, review, scale, score, studio, watch
 
 app = typer.Typer(
     add_completion=False,
@@ -16,6 +16,7 @@ app = typer.Typer(
     "score runs/bolt new/ --out scores.csv; report runs/bolt.",
 )
 app.command("fit")(fit.command)
+app.command("check")(check.command)
 app.command("score")(score.command)
 app.command("report")(report.command)
 app.command("fit-many")(scale.fit_many)

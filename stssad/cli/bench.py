@@ -358,6 +358,29 @@ def clean(
 
 
 @app.command()
+def decisions(
+    category: Category,
+    seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, ...")] = 5,
+    data: Data = None,
+    results: Results = RESULTS,
+) -> None:
+    """Are false alarm and false discovery rates kept, and does the estimated share cover?"""
+    from ..experiments.bench.decisions import TESTBED, run_decisions
+    from ..experiments.testbeds.testbed import find_testbed
+
+    find_testbed(category, data).tasks()  # names what is missing
+    assert data is not None
+    typer.echo(f"encoding {category} (a minute or two), then half a minute for each fit")
+    for line in run_decisions(category, data, seeds, Store(results)):
+        c, d = line.cell, line.details
+        typer.echo(
+            f"{c.task}  seed {c.seed}  {c.contamination:g}  flagged {d['flagged 1 %']:.3f}, "
+            f"false discoveries: {d['false discoveries']:.3f}"
+        )
+    typer.echo(f"results: {Store(results).path(TESTBED)}")
+
+
+@app.command()
 def review(
     category: Category,
     seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, ...")] = 5,

@@ -3,7 +3,7 @@
 import inspect
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -13,8 +13,11 @@ from ..registry import ENCODERS, TUNABLE
 from ..settings import PRESETS, SETTINGS, AnySettings, PretrainedSettings
 from .console import (
     Engine,
+    FalseAlarms,
+    FalseDiscoveries,
+    HowSensitive,
     check_device,
-    check_rate,
+    choose_decision,
     format_command,
     make_console,
     resumable,
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from ..runs.fit import Inputs
     from ..runs.folder import RunFolder
     from ..runs.request import FitRequest
+    from ..scoring.decision import Decision, Sensitivity
 
 MAIN = ("image_size",)  # settings among the flags that matter most
 TUNING = "Tuning, both methods"
@@ -34,6 +38,8 @@ OF_METHOD: Mapping[str, str] = {
     "pretrained": "The pretrained method (--method pretrained, the default)",
     "paper": "The paper's method (--method paper)",
 }
+OTHER = "To flag fewer or more: --sensitivity low or high."
+TOLD = ("unreadable", "few")  # remarks that a fit warns of itself
 TYPES = f"Augmentation types to tune, separated by commas: {', '.join(TUNABLE).lower()}."
 
 
@@ -120,9 +126,9 @@ def command(
     augmentation: Annotated[
         str | None, typer.Option(help=TYPES + " Default: the first five; paper: cutdiff.")
     ] = None,
-    false_alarms: Annotated[
-        float, typer.Option(help="False alarm rate: share of normal images that are flagged.")
-    ] = 0.01,
+    sensitivity: HowSensitive = None,
+    false_alarms: FalseAlarms = None,
+    false_discoveries: FalseDiscoveries = None,
     seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
     jobs: Annotated[int, typer.Option(help="Parallel processes; 0: one for each core.")] = 0,
     device: Annotated[str, typer.Option(help="cpu, or cuda.")] = "cpu",
@@ -151,17 +157,13 @@ def command(
     from ..runs.folder import RunFolder
     from ..runs.request import FitRequest
 
-    check_flags(device, false_alarms)
+    check_device(device)
+    decision = choose_fit_decision(sensitivity, false_alarms, false_discoveries)
     chosen = choose_settings(method, preset, settings, changes)
     parts = choose_types(augmentation), choose_encoder(encoder), chosen
+    rates = dict(false_alarms=decision.false_alarms, false_discoveries=decision.false_discoveries)
     rest: dict[str, Any] = dict(
-        seed=seed,
-        false_alarms=false_alarms,
-        engine=engine,
-        strict=strict,
-        jobs=jobs,
-        device=device,
-        explain=explain,
+        seed=seed, engine=engine, strict=strict, jobs=jobs, device=device, explain=explain, **rates
     )
     request = FitRequest.of(normal, unlabeled, method, *parts, **rest)
     fit_as(request, RunFolder(out), resume, quiet)
@@ -184,6 +186,9 @@ def fit_as(request: "FitRequest", run: "RunFolder", resume: bool, quiet: bool) -
     with resumable(run.path), FitProgress(console) as progress:
         with begun(run, request, format_command(), resume):
             console.print(format_inputs(request, inputs))
+            for remark in inputs.remarks:
+                if remark.code not in TOLD:
+                    warn(str(remark))
             model = fit_or_explain(run, request, inputs, progress)
         print_result(run, model, quiet)
 
@@ -202,9 +207,14 @@ def format_inputs(request: "FitRequest", inputs: "Inputs") -> str:
     return text
 
 
-def check_flags(device: str, false_alarms: float) -> None:
-    check_device(device)
-    check_rate(false_alarms)
+def choose_fit_decision(
+    sensitivity: "Sensitivity | None", false_alarms: float | None, false_discoveries: float | None
+) -> "Decision":
+    """A false alarm rate alone is for the pool, too; a false discovery rate is for it alone."""
+    from ..scoring.decision import FALSE_ALARMS, Decision
+
+    chosen = choose_decision(sensitivity, false_alarms, false_discoveries) or Decision()
+    return replace(chosen, false_alarms=chosen.false_alarms or FALSE_ALARMS)
 
 
 def choose_settings(
@@ -277,11 +287,12 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def print_result(run: "RunFolder", model: "STSSAD", quiet: bool) -> None:
-    from ..report.presentation import format_finding
+    from ..report.presentation import format_decision, format_finding
     from ..runs.summary import read_summary
 
     for warning in model.warnings_:
         warn(warning)
     console = make_console(quiet)
-    console.print(format_finding(read_summary(run.path)))
+    summary = read_summary(run.path)
+    console.print(f"{format_finding(summary)}\n{format_decision(summary)} {OTHER}")
     console.print(f"report: {run.report}\nscores of the pool: {run.scores}")

@@ -25,11 +25,11 @@ def review(
         Path | None, typer.Option(help="CSV to which all labels of the run are exported.")
     ] = None,
     next: Annotated[
-        int, typer.Option(min=0, help="List this many images that should be labelled next.")
+        int, typer.Option(min=0, help="List this many images that should be labeled next.")
     ] = 0,
 ) -> None:
     """Import and export labels, and compare them with the images that the run flagged."""
-    from ..review.agreement import find_labelled
+    from ..review.agreement import find_labeled
     from ..review.labels import Labels, read_labels, write_labels
     from ..runs.run import Run
     from ..storage.files import replacing
@@ -38,7 +38,7 @@ def review(
     stored = Labels(run)
     if labels is not None:
         imported = read_labels(labels)
-        find_labelled(opened, imported)  # refuses names that aren't in the pool
+        find_labeled(opened, imported)  # refuses names that aren't in the pool
         stored.add_all(imported.values())
     all_labels = stored.all()
     if out is not None:
@@ -50,17 +50,17 @@ def review(
 
 
 def print_agreement(run: "Run", labels: Mapping[str, "Label"]) -> None:
-    from ..review.agreement import find_labelled, measure_agreement
+    from ..review.agreement import find_labeled, measure_agreement
 
-    good, defects = find_labelled(run, labels)
+    good, defects = find_labeled(run, labels)
     summary, console = run.summary(), make_console()
     n_unsure = len(labels) - len(good) - len(defects)
     console.print(
-        f"{len(labels)} of {len(summary.pool_scores)} images are labelled: {len(good)} good, "
+        f"{len(labels)} of {len(summary.pool_scores)} images are labeled: {len(good)} good, "
         f"{len(defects)} defect, {n_unsure} unsure"
     )
     if labels:
-        agreement = measure_agreement(summary.pool_scores, summary.threshold, good, defects)
+        agreement = measure_agreement(summary.pool_scores, summary.pool_threshold, good, defects)
         console.print(agreement.summarise())
 
 
@@ -69,9 +69,9 @@ def print_next(run: "Run", labels: Mapping[str, "Label"], n: int) -> None:
     from ..review.order import propose_order
 
     rows, summary = run.predictions(), run.summary()
-    labelled = [i for i, row in enumerate(rows) if row.image_path in labels]
+    labeled = [i for i, row in enumerate(rows) if row.image_path in labels]
     groups = Material.load(run.folder).groups.tolist()
-    order = propose_order(summary.pool_scores, summary.threshold, groups, labelled)
+    order = propose_order(summary.pool_scores, summary.pool_threshold, groups, labeled)
     for i in order[:n]:
         typer.echo(rows[i].image_path)
 
@@ -94,9 +94,7 @@ def refit(
     used = Labels(run).all() if labels is None else read_labels(labels)
     comparison = refit_run(opened, used, out, f"stssad {shlex.join(sys.argv[1:])}")
     console = make_console()
-    console.print(
-        f"learned from {comparison.n_good} good and {comparison.n_defects} defective images"
-    )
+    console.print(comparison.summarise())
     console.print(f"before: {comparison.before.summarise()}")
     console.print(f"after:  {comparison.after.summarise()}")
     console.print(f"run: {out}")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .console import check_rate, make_console, warn
+from .console import make_console, warn
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,8 +35,6 @@ def score_parts(
         raise ValueError("--ray needs --out, a folder for the parts")
     if form is not None and form not in FORMATS:
         raise ValueError(f"--format {form} doesn't go with --ray; use {' or '.join(FORMATS)}")
-    if false_alarms is not None:
-        check_rate(false_alarms)
     Run.open(run)
     request = ScoreRequest(run, images, out, form or FORMATS[0], part_size, false_alarms, engine)
     console = make_console(quiet)

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .console import Engine, check_device, make_console, warn
+from .console import (
+    Engine,
+    FalseAlarms,
+    HowSensitive,
+    check_device,
+    choose_decision,
+    make_console,
+    warn,
+)
 from .score import load_model
 
 if TYPE_CHECKING:
@@ -32,9 +40,8 @@ def command(
             "Without {path}, the path is appended."
         ),
     ] = None,
-    false_alarms: Annotated[
-        float | None, typer.Option(help="False alarm rate, instead of that of the fit.")
-    ] = None,
+    sensitivity: HowSensitive = None,
+    false_alarms: FalseAlarms = None,
     drift: Annotated[
         bool,
         typer.Option("--drift/--no-drift", help="Warn when images drift from those of the fit."),
@@ -51,7 +58,7 @@ def command(
     if not folder.is_dir():
         raise NotADirectoryError(f"no such folder: {str(folder)!r}; give one to watch")
     hook = None if on_anomaly is None else Hook(on_anomaly)
-    model = load_model(run, device, false_alarms)
+    model = load_model(run, device, choose_decision(sensitivity, false_alarms))
     log = Log(out or RunFolder(run).watched)
     watcher = Watcher(model, engine_for(model.model_, engine, None), log, drift)
     if drift and watcher.monitor is None:

@@ -24,6 +24,7 @@ import numpy.typing as npt
 from ..model import STSSAD
 from ..runs.predictions import Prediction
 from ..scoring.conditions import CONDITIONS
+from ..scoring.decision import FALSE_ALARMS
 
 Values = npt.NDArray[np.float64]
 LEVEL = 0.01  # of a false alarm, ever
@@ -34,6 +35,7 @@ EVERY = 50  # images, bets start again
 # standard deviation loses them money, and doesn't deserve an alarm.
 TILTS = np.array([-1.9, -1.2, 1.2, 1.9])
 SPREADS = np.array([-0.9, 0.9])  # bets on values that lie closer together, or further apart
+FEWEST_SUSPECT, MOST_FLAGGED = 5, 0.5  # a batch of normal images isn't flagged by half
 NEGLIGIBLE = 1e-12  # wealth that is no longer tracked
 SCORE = "score"
 STATISTICS = (SCORE, *CONDITIONS)
@@ -57,15 +59,30 @@ class Drift:
         )
 
 
+def suspect_flags(n: int, n_flagged: int, rate: float) -> str | None:
+    """A sentence where most of a batch is flagged: its bulk, in which drift shows, is gone."""
+    if n < FEWEST_SUSPECT or n_flagged <= MOST_FLAGGED * n:
+        return None
+    return (
+        f"{n_flagged} of {n} images are flagged where {100 * rate:.2g} % of normal ones would be: "
+        "is this another product, camera or light?"
+    )
+
+
 class DriftMonitor:
     """Add images one after another; `drift` is None until drift is detected.
 
     reference: for each statistic, values of normal images: `score`, and those of
         `stssad.scoring.conditions`. level: the probability of ever raising a false alarm.
+    rate: the share of normal images that is flagged.
     """
 
     def __init__(
-        self, reference: Mapping[str, npt.ArrayLike], level: float = LEVEL, seed: int = 0
+        self,
+        reference: Mapping[str, npt.ArrayLike],
+        level: float = LEVEL,
+        seed: int = 0,
+        rate: float = FALSE_ALARMS,
     ) -> None:
         if not 0 < level < 1:
             raise ValueError(f"level must be between 0 and 1, got {level}")
@@ -83,6 +100,7 @@ class DriftMonitor:
             )
         self.names = list(values)
         self.level, self.n_seen, self.drift = level, 0, None
+        self.rate, self.n_flagged = rate, 0
         self._rng = np.random.default_rng(seed)
         self._bulk_limit = float(np.quantile(values[SCORE], BULK, method="lower"))
         bulk = values[SCORE] < self._bulk_limit
@@ -106,7 +124,8 @@ class DriftMonitor:
                 "this model has no brightness, contrast, ... of its normal images; fit it again"
             )
         columns = zip(CONDITIONS, conditions.T.numpy(), strict=True)
-        return DriftMonitor({SCORE: model.normal_scores_, **dict(columns)}, level, seed)
+        reference = {SCORE: model.normal_scores_, **dict(columns)}
+        return DriftMonitor(reference, level, seed, model.false_alarms_)
 
     def _divide_stake(self) -> Values:
         """(statistics, bets): how the stake of one start is divided; of scores only larger ones
@@ -137,13 +156,16 @@ class DriftMonitor:
 
     def observe(self, prediction: Prediction, conditions: Mapping[str, float]) -> None:
         """Add a scored image."""
+        self.n_flagged += prediction.pred_label
         self.add({SCORE: prediction.pred_score, **conditions})
 
     def summarise(self) -> str:
         """The alarm, or that there is none, in one sentence."""
         if self.drift is not None:
             return str(self.drift)
-        return f"no drift detected in {self.n_seen} images"
+        return suspect_flags(self.n_seen, self.n_flagged, self.rate) or (
+            f"no drift detected in {self.n_seen} images"
+        )
 
     def _add_and_rank(self, k: int, x: float) -> float:
         """In (0, 1): the share of values before it that are larger, ties at random."""

@@ -41,6 +41,7 @@ class ExportedModel(nn.Module):
         self.threshold, self.scale = float(model.threshold_), model.map_scale_
         self.normal: Tensor
         self.grown: Tensor
+        self.tail = model.tail_
         self.register_buffer("normal", torch.from_numpy(model.normal_scores_).double())
         size = model.image_size_
         maps = self.model(torch.zeros(1, 3, size, size)).maps
@@ -50,13 +51,22 @@ class ExportedModel(nn.Module):
     def forward(self, pixels: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         scores = self.model(pixels.permute(0, 3, 1, 2))
         score = scores.scores
-        n_above = (self.normal[None, :] >= score[:, None]).double().sum(dim=1)
-        p_value = (1 + n_above) / (1 + len(self.normal))
+        p_value = self.p_values(score)
         if scores.maps is None or self.scale is None:
             shown = pixels[:, :0, :0, 0].float()
         else:
             shown = self.grown @ self.scale(scores.maps) @ self.grown.T
         return score, (score > self.threshold).long(), p_value, shown
+
+    def p_values(self, score: Tensor) -> Tensor:
+        """As `NormalTail.p_values`, in operations that ONNX has."""
+        tail, n = self.tail, len(self.normal)
+        counted = (1 + (self.normal[None, :] >= score[:, None]).double().sum(dim=1)) / (1 + n)
+        if tail.scale == 0:
+            return counted
+        excess = score - tail.start
+        power = (1 + excess.clamp_min(0) / (tail.scale * tail.k)) ** -tail.k
+        return torch.where(excess > 0, tail.share * power, counted)
 
 
 def export_onnx(model: "STSSAD", path: Path, metadata: dict[str, Any]) -> None:

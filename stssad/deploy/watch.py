@@ -20,6 +20,7 @@ from ..images.decode import UnreadableError
 from ..images.source import SUFFIXES, find_images
 from ..methods.engine import Engine
 from ..model import STSSAD
+from ..runs.predictions import COLUMNS as PREDICTED
 from ..runs.predictions import ScoredFile, score_chunk
 from ..scoring.conditions import CONDITIONS
 from ..storage.lock import HeldError, lock_beside, locked
@@ -217,7 +218,7 @@ class Watcher:
 def make_row(key: Key, image: ScoredFile) -> WatchedImage:
     _, size, modified = key
     conditions = {name: round(value, 6) for name, value in image.conditions.items()}
-    values = asdict(image.prediction) | conditions
+    values = {name: getattr(image.prediction, name) for name in PREDICTED} | conditions
     return WatchedImage(**values, scored_at=format_now(), bytes=size, modified_ns=modified)
 
 

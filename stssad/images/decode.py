@@ -4,6 +4,7 @@ import math
 import os
 import stat
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -84,6 +85,24 @@ def upright_size(path: Path) -> tuple[int, int]:
     with Image.open(path, formats=FORMATS) as image:
         sideways = image.getexif().get(0x0112, 1) in (5, 6, 7, 8)
         return (image.height, image.width) if sideways else (image.width, image.height)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a file says of itself before it is decoded."""
+
+    width: int
+    height: int
+    is_deep: bool  # grey of more than 8 bits
+
+
+def read_header(path: Path) -> Header:
+    """Of a file that can be read."""
+    from PIL import Image
+
+    with Image.open(path, formats=FORMATS) as image:
+        deep = is_deep(image)
+    return Header(*upright_size(path), deep)
 
 
 def shorter_side(path: Path) -> int | None:

@@ -27,6 +27,11 @@ PathLike = str | os.PathLike[str]
 Images = Tensor | npt.NDArray[np.generic] | PathLike | Sequence[PathLike] | Sequence[Tensor]
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".tif", ".tiff", ".webp"})
+# Images and documents that people have, and that aren't read.
+OTHER_SUFFIXES = frozenset(
+    ".heic .heif .avif .gif .pdf .svg .psd .raw .dng .cr2 .nef .arw .jp2 .jfif .tga .exr .mp4 .avi "
+    ".mov .zip".split()
+)
 LOOK_AHEAD = 128  # images decoded before they are needed
 SIZED = 64  # files whose size is looked at, of many
 
@@ -211,6 +216,18 @@ def find_images(folder: Path) -> list[Path]:
             f"no images in {str(folder)!r}; it is searched, with its subfolders, for {endings}"
         )
     return sorted(found, key=lambda path: path.relative_to(folder).as_posix())
+
+
+def find_others(folder: Path) -> list[Path]:
+    """Visible files below a folder that `find_images` leaves out: of kinds that aren't read."""
+    others = (
+        path
+        for path in folder.rglob("*")
+        if path.suffix.lower() in OTHER_SUFFIXES
+        and not path.is_dir()
+        and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    return sorted(others)
 
 
 def read_images(

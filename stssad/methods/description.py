@@ -1,4 +1,4 @@
-"""An estimator in one line: what an interactive session prints of it."""
+"""An estimator in one line, as an interactive session prints it, and in scikit-learn's tags."""
 
 from inspect import signature
 from typing import Any
@@ -27,3 +27,11 @@ def format_param(value: object) -> str:
     if isinstance(value, list | tuple):
         return f"[{', '.join(format_param(item) for item in value)}]"
     return str(getattr(value, "__name__", f"{type(value).__name__}()"))
+
+
+def describe_tags(tags: Any) -> Any:
+    """For scikit-learn: an outlier detector of images, not of a table of features."""
+    tags.estimator_type = "outlier_detector"
+    tags.input_tags.two_d_array, tags.input_tags.three_d_array = False, True
+    tags.no_validation = True
+    return tags

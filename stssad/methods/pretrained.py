@@ -19,14 +19,15 @@ from ..encoders.encoder import embedding_dim
 from ..encoders.encoding import Change, encode
 from ..encoders.engine import CompiledEncoder, compiled
 from ..encoders.features import Features, NormalFeatures
+from ..images.twins import make_thumbnails, twin_groups
 from ..registry import AUGMENTATIONS, DEFAULTS, ENCODERS
 from ..scoring.anomaly_map import MapScale
 from ..scoring.conditions import find_differences, measure_conditions
 from ..scoring.contamination import contamination
-from ..scoring.folds import PartScores, random_folds
-from ..scoring.lesson import Lesson
+from ..scoring.folds import PartScores, keep_twins_together, random_folds
+from ..scoring.lesson import Lesson, outlier_limit
 from ..scoring.score import PretrainedScore, Scores
-from ..scoring.threshold import held_out_split, threshold_for
+from ..scoring.threshold import held_out_split
 from ..settings import PretrainedSettings
 from ..tuning.frozen_tuner import FrozenRecord
 from ..tuning.progress import Stage, StageEvent
@@ -40,7 +41,6 @@ from .frozen_restart import PretrainedCandidate
 from .problem import Choices, Explanation, FitProblem, Fitted, PoolResult, Workings, check_counts
 
 MOST_RELIT = 300  # images in other light, which say what is to be left out
-OUTLIER_RATE = 0.01  # of normal images that would count among the pool's outliers
 RELIT_SEED = 1_000_033  # own number of their seed, so that nothing else draws the same
 
 
@@ -78,7 +78,7 @@ class PretrainedMethod:
         score = PretrainedScore.for_features(normal.features).to(problem.device)
         small_size = encoding.small_size if score.small_bank is not None else None
         model = AnomalyModel(encoding.encoder, score, problem.image_size, small_size)
-        scored = fit_score(problem, model, normal)
+        scored = fit_score(problem, model, train, normal)
         fitted = Fitted(
             model=model,
             normal_scores=scored.of_normal.scores,
@@ -207,11 +207,19 @@ class Scored:
     crossed: list[PartScores]  # the same of each part
 
 
-def fit_score(problem: FitProblem, model: AnomalyModel, normal: NormalFeatures) -> Scored:
+def folds_for(images: Tensor, seed: int) -> Tensor:
+    """Folds of normal images, in which copies of one image stay together."""
+    first = torch.from_numpy(twin_groups(make_thumbnails(images)))
+    return keep_twins_together(random_folds(len(images), seed), first)
+
+
+def fit_score(
+    problem: FitProblem, model: AnomalyModel, images: Tensor, normal: NormalFeatures
+) -> Scored:
     """Fit the parts to normal images, and bring them to one scale."""
     score = model.scorer
     assert isinstance(score, PretrainedScore)
-    fold = random_folds(len(normal), problem.seed)
+    fold = folds_for(images, problem.seed)
     notify = make_notifier(problem, Stage.SCORE, 1)
     notify(0)
     crossed = score.fit(normal, fold, problem.seed)
@@ -236,7 +244,7 @@ def learn_from(pool: Features, normal: NormalFeatures, scored: Scored) -> Taught
     model, score = scored.model, scored.model.scorer
     assert isinstance(score, PretrainedScore)
     untaught, of_pool = copy.deepcopy(score), model.score_features(pool)
-    limit = threshold_for(scored.of_normal.scores.numpy(), OUTLIER_RATE, score.floor)
+    limit = outlier_limit(scored.of_normal.scores)
     outliers = pool[(of_pool.scores > limit).nonzero()[:, 0]]
     crossed, lesson = score.learn(outliers, normal, scored.fold, scored.crossed)
     before = of_pool.scores

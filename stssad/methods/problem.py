@@ -79,6 +79,10 @@ class Explanation:
     augmentation: Augmentation  # the chosen one's
     evidence: Evidence | None = None  # None: the method has no test of it
 
+    @property
+    def chosen_candidate(self) -> Any:
+        return self.candidates[self.chosen]
+
 
 @dataclass(frozen=True)
 class Fitted:

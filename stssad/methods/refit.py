@@ -1,4 +1,4 @@
-"""A fit that learns from labels: images labelled good join the normal ones; defects join the pool's
+"""A fit that learns from labels: images labeled good join the normal ones; defects join the pool's
 outliers, from which the score learns its direction, and are examples that others may resemble.
 
 Nothing is encoded again: a fit stores embeddings, and of each image the patches that are furthest
@@ -19,19 +19,17 @@ from ..parallel.threads import each
 from ..scoring.examples import Examples
 from ..scoring.folds import PartScores, random_folds
 from ..scoring.gaussian import ImageGaussian
-from ..scoring.lesson import Lesson
+from ..scoring.lesson import Lesson, outlier_limit
 from ..scoring.memory_bank import MemoryBank, all_nearest_distances
 from ..scoring.nuisance import without
 from ..scoring.score import PretrainedScore
-from ..scoring.threshold import threshold_for
 from ..storage.files import require
 from .anomaly_model import AnomalyModel
 from .problem import Fitted, Workings
 
 N_PATCHES = 16  # patches of each image
 CHUNK = 16  # images at a time
-OUTLIER_RATE = 0.01  # of normal images that would count among the pool's outliers
-FEWEST_DEFECTS = 5  # labelled ones, below which the score learns nothing from them
+FEWEST_DEFECTS = 5  # labeled ones, below which the score learns nothing from them
 Index = npt.NDArray[np.int64]
 EMBEDDINGS = ("normal", "relit", "source", "pool", "held_out")
 
@@ -205,8 +203,8 @@ def relearn(
     """Fit the parts again, with the good ones among the normal images; then learn from defects.
 
     Scale and threshold stay those of the normal images that were there before: the good ones were
-    reviewed because their scores are high, and would raise both. Every labelled image is scored as
-    if it hadn't been labelled.
+    reviewed because their scores are high, and would raise both. Every labeled image is scored as
+    if it hadn't been labeled.
     """
     scorer = copy.deepcopy(scorer).cpu()
     own = torch.from_numpy(good)
@@ -219,7 +217,7 @@ def relearn(
     n_before = len(data.normal)
     plain_normal = scorer.calibrate(keep_first(n_before, crossed)).scores
     plain = scorer.combined([gaussian(Features(data.pool)), *of_banks.pool])
-    limit = threshold_for(plain_normal.numpy(), OUTLIER_RATE, scorer.floor)
+    limit = outlier_limit(plain_normal)
     teachers = choose_teachers(plain.numpy() > limit, good, defects)
     if len(defects) >= FEWEST_DEFECTS:
         gaussian.density.examples = Examples(
@@ -261,10 +259,10 @@ def score_pool_embeddings(
     normal: NormalFeatures,
     fold: Tensor,
     data: RefitData,
-    labelled: tuple[Index, Index],
+    labeled: tuple[Index, Index],
 ) -> Tensor:
-    """(m,): labelled images are not compared with themselves."""
-    good, defects = labelled
+    """(m,): labeled images are not compared with themselves."""
+    good, defects = labeled
     n_before, own = len(data.normal), torch.from_numpy(good)
     scores = gaussian.density.distance(data.pool, number_examples(len(data.pool), defects, good))
     if len(own):  # by densities that haven't seen them, either
@@ -278,8 +276,8 @@ def score_pool_embeddings(
 def number_examples(n: int, defects: Index, good: Index, begin: int = 0) -> Tensor:
     """(n,): which example each of n images is, defects counted first (`Examples.gain`)."""
     numbers = np.full(n, -1, dtype=np.int64)
-    labelled = np.concatenate([defects, good])
-    numbers[labelled] = begin + np.arange(len(labelled))
+    labeled = np.concatenate([defects, good])
+    numbers[labeled] = begin + np.arange(len(labeled))
     return torch.from_numpy(numbers)
 
 
@@ -288,8 +286,8 @@ def keep_first(n: int, parts: list[PartScores]) -> list[PartScores]:
 
 
 def choose_teachers(outlying: npt.NDArray[np.bool_], good: Index, defects: Index) -> Tensor:
-    """Images from which the score learns its direction: outliers that nobody labelled good and,
-    from five on, labelled defects."""
+    """Images from which the score learns its direction: outliers that nobody labeled good and,
+    from five on, labeled defects."""
     chosen = outlying.copy()
     if len(defects) >= FEWEST_DEFECTS:
         chosen[defects] = True

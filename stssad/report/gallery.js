@@ -3,7 +3,8 @@
 "use strict"
 const Gallery = (() => {
   const COLOURS = [[20, 11, 53], [101, 21, 110], [187, 55, 84], [249, 142, 9], [252, 255, 164]]
-  const STATUSES = { flagged: "Flagged", borderline: "Borderline", unflagged: "Not flagged" }
+  const STATUSES = { flagged: "Flagged", borderline: "To check", unflagged: "Not flagged" }
+  const LABELS = { good: "Labeled good", defect: "Labeled defect", unsure: "Labeled unsure" }
   const el = (tag, attributes = {}, ...children) => {
     const element = document.createElement(tag)
     for (const [name, value] of Object.entries(attributes)) {
@@ -58,6 +59,14 @@ const Gallery = (() => {
   }
 
   const percent = share => `${Number((100 * share).toPrecision(2))} %`
+
+  // The share of unseen normal images that score as high, as the model has it: counted below the tail's
+  // start, and a tail that falls exponentially above it.
+  const normalRate = (data, score) => {
+    const n = data.normal.length, { start, scale, k } = data.tail
+    if (scale === 0 || score <= start) return (1 + data.normal.filter(v => v >= score).length) / (1 + n)
+    return (k + 1) / (n + 1) * (1 + (score - start) / (scale * k)) ** -k
+  }
   const short = x => Math.abs(x) >= 1000 ? Math.round(x).toLocaleString("en") : Number(x.toPrecision(4)).toString()
 
   function build(root, data, hooks = {}) {
@@ -68,8 +77,9 @@ const Gallery = (() => {
     const all = [...items.map(i => i.score), ...data.normal].map(toAxis)
     const low = Math.min(...all), high = Math.max(...all), margin = (high - low) * .03 || 1
     const state = { threshold: data.threshold, filter: "all", group: null }
+    // What a person has said outranks the score: nobody is asked to check it again.
     const status = item => item.score > state.threshold ? "flagged"
-      : item.score >= Math.min(data.border, state.threshold) ? "borderline" : "unflagged"
+      : item.score >= Math.min(data.border, state.threshold) && !item.label ? "borderline" : "unflagged"
 
     // Histogram and slider.
     const N = 40, from = low - margin, to = high + margin
@@ -94,6 +104,12 @@ const Gallery = (() => {
       class: `bar b${k}`, x: 400 * i / N, width: 400 / N - .6, y: 118 - 112 * share / top, height: 112 * share / top,
     })))
     const line = shape("line", { class: "threshold", y1: 0, y2: 120 })
+    const ticks = el("div", { class: "ticks" }), mark = el("span", { class: "mark" })
+    for (let i = 0; i <= 4; i++) {
+      const tick = el("span", {}, short(toScore(from + (to - from) * i / 4)))
+      tick.style.left = `${25 * i}%`
+      ticks.append(tick)
+    }
     const slider = el("input", { type: "range", id: "threshold", min: "0", max: "2000", step: "1" })
     slider.setAttribute("aria-label", "Threshold")
     const countsLine = el("p", { id: "counts", role: "status" })
@@ -107,11 +123,25 @@ const Gallery = (() => {
     }
     const download = el("a", { class: "button", href: "#", id: "download", download: "scores.csv" }, "Download CSV at this threshold")
     download.onclick = () => { download.href = URL.createObjectURL(new Blob([csv()], { type: "text/csv" })) }
-    const reset = el("button", { type: "button", id: "reset" }, "Reset threshold")
+    const reset = el("button", { type: "button", id: "reset" }, "Back to the fit's threshold")
+    const countAbove = t => items.filter(i => i.score > t).length
+    const choice = (text, t) => {
+      const button = el("button", { type: "button", onclick: () => move(t) }, `${text}: ${countAbove(t)}`)
+      button.threshold = t
+      return button
+    }
+    const choices = [
+      ...Object.entries(data.sensitivities || {}).map(([name, t]) => choice(name, t)),
+      ...(data.prices || []).map(([rate, t]) => choice(percent(rate), t)),
+    ]
+    const nLevels = Object.keys(data.sensitivities || {}).length
     const control = el("div", { class: "control" },
-      el("figure", {}, svg, slider, el("figcaption", {}, el("span", { class: "key n" }), "unseen normal images ",
-        el("span", { class: "key p" }), "unlabeled pool; images to the right of the line, the threshold, are flagged")),
-      countsLine, el("p", { class: "buttons" }, download, reset))
+      el("figure", {}, el("div", { class: "plot" }, svg, mark), ticks, slider, el("figcaption", {}, el("span", { class: "key n" }), "unseen normal images ",
+        el("span", { class: "key p" }), "unlabeled pool; anomaly score from left to right: images to the right of the line, the threshold, are flagged")),
+      countsLine,
+      el("p", { class: "buttons prices" }, "Flagged by sensitivity", ...choices.slice(0, nLevels),
+        "by false alarm rate", ...choices.slice(nLevels)),
+      el("p", { class: "buttons" }, download, reset))
 
     // Groups of anomalies.
     const names = { ...(data.groupNames || {}) }
@@ -130,6 +160,7 @@ const Gallery = (() => {
     const maps = el("input", { type: "checkbox", id: "maps" })
     if (data.mapSide) filters.append(el("label", { class: "toggle" }, maps, " Show anomaly maps"))
     const grid = el("div", { class: "gallery", id: "gallery" })
+    const back = el("button", { type: "button", class: "back", onclick: () => { state.group = null; update() } })
     const dividers = Object.fromEntries(Object.entries(STATUSES).map(([name, title]) =>
       [name, el("h3", { class: "divider" }, title)]))
     const addMap = item => {
@@ -172,7 +203,8 @@ const Gallery = (() => {
         el("h3", {}, `${item.rank}. ${item.name}`),
         el("p", {}, `Score ${short(item.score)} (threshold ${short(state.threshold)}). ` +
           `${percent(item.p)} of normal images score at least as high.` +
-          (item.group >= 0 ? ` Group: ${groupName(item.group)}.` : "")),
+          (item.group >= 0 ? ` Group: ${groupName(item.group)}.` : "") +
+          (item.label ? ` ${LABELS[item.label]}.` : "")),
         el("p", { class: "buttons" }, ...(item.map ? [toggle] : []),
           el("button", { type: "button", onclick: () => step(-1) }, "‹ Previous"),
           el("button", { type: "button", onclick: () => step(1) }, "Next ›"), close),
@@ -187,11 +219,14 @@ const Gallery = (() => {
     dialog.onclick = event => { if (event.target === dialog) dialog.close() }
 
     function showGroups() {
-      const grouped = items.filter(i => i.group >= 0 && status(i) !== "unflagged")
+      const anomalous = items.filter(i => i.label !== "good" && (i.label === "defect" || status(i) !== "unflagged"))
+      const grouped = anomalous.filter(i => i.group >= 0)
       const numbers = [...new Set(grouped.map(i => i.group))].sort((a, b) => a - b)
       groups.replaceChildren()
-      if (!grouped.length) { groups.append(el("p", { class: "note" }, "No image is flagged.")); return }
+      if (!anomalous.length) { groups.append(el("p", { class: "note" }, "No image is flagged.")); return }
       if (numbers.length === 1) groups.append(el("p", { class: "note" }, "They form one group."))
+      const alone = anomalous.length - grouped.length
+      if (alone) groups.append(el("p", { class: "note" }, `${alone} more ${alone === 1 ? "is" : "are"} in no group.`))
       for (const k of numbers) {
         const members = grouped.filter(i => i.group === k)
         const name = el("input", { value: groupName(k), maxLength: 60 })
@@ -213,9 +248,12 @@ const Gallery = (() => {
         const now = status(item)
         counts[now]++
         if (!item.card) continue
-        if (item.card.dataset.status !== now) {
+        const shown = `${now} ${item.label || ""}`
+        if (item.card.dataset.shown !== shown) {
+          item.card.dataset.shown = shown
           item.card.dataset.status = now
-          item.tag.textContent = now === "unflagged" ? "" : STATUSES[now]
+          item.card.dataset.label = item.label || ""
+          item.tag.textContent = LABELS[item.label] || (now === "unflagged" ? "" : STATUSES[now])
         }
         visible = (state.filter === "all" || state.filter === now) && (state.group === null || item.group === state.group)
         if (item.card.hidden === visible) item.card.hidden = !visible
@@ -241,21 +279,29 @@ const Gallery = (() => {
         button.textContent = `${STATUSES[name] || "All"} ${n}`
         button.setAttribute("aria-pressed", String(state.filter === name && state.group === null))
       }
-      const rate = data.normal.filter(v => v > state.threshold).length / Math.max(1, data.normal.length)
-      countsLine.textContent = `Threshold ${short(state.threshold)}: ${counts.flagged} of ${items.length} flagged, ` +
-        `${counts.borderline} borderline; ${(100 * rate).toFixed(1)} % of unseen normal images score above it.`
+      const headline = `${counts.flagged || "None"} of ${items.length} ${counts.flagged < 2 ? "is" : "are"} flagged` +
+        (counts.borderline ? `, ${counts.borderline} more to check.` : ".")
+      countsLine.textContent = `Threshold ${short(state.threshold)}: about ` +
+        `${percent(normalRate(data, state.threshold))} of normal images score above it.`
       const x = 400 * (toAxis(state.threshold) - from) / (to - from)
       line.setAttribute("x1", x); line.setAttribute("x2", x)
+      mark.style.left = `${Math.min(100, Math.max(0, x / 4))}%`
+      mark.classList.toggle("left", x > 320)
+      mark.textContent = `threshold ${short(state.threshold)}`
+      for (const each of choices) each.setAttribute("aria-pressed", String(each.threshold === state.threshold))
+      back.hidden = state.group === null
+      back.textContent = state.group === null ? "" : `Showing ${groupName(state.group)}. Back to all images`
+      reset.disabled = state.threshold === data.fitted
       showGroups()
-      if (hooks.moved) hooks.moved(state.threshold, counts)
+      if (hooks.moved) hooks.moved(state.threshold, counts, headline)
     }
     const move = t => { state.threshold = t; slider.value = toSlider(t); update() }
     slider.oninput = () => { state.threshold = toScore(from + (to - from) * slider.value / 2000); update() }
-    reset.onclick = () => move(data.threshold)
+    reset.onclick = () => move(data.fitted)
     root.replaceChildren(control, el("h2", {}, "Groups of anomalies"), groups, el("h2", {}, "All images, ranked"),
       el("p", { class: "note" }, "The most anomalous images come first, with rank and name. Open an image to see its score and the share of " +
         "normal images that score at least as high; hover over it to see its anomaly map." +
-        (drawn.length < items.length ? ` The ${items.length - drawn.length} least anomalous are listed in scores.csv only.` : "")), filters, grid, dialog)
+        (drawn.length < items.length ? ` The ${items.length - drawn.length} least anomalous are listed in scores.csv only.` : "")), filters, back, grid, dialog)
     move(data.threshold)
     return { items, state, move, update, open, status, dialog, csv }
   }

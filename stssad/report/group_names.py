@@ -42,8 +42,7 @@ def format_group(names: dict[int, str], group: int) -> str:
 
 
 def is_newer(folder: Path, page: Path) -> bool:
-    """Whether groups were named after a page was written."""
-    try:
-        return RunFolder(folder).groups.stat().st_mtime_ns > page.stat().st_mtime_ns
-    except OSError:
-        return False
+    """Whether groups were named, or images labeled, after a page was written."""
+    files = RunFolder(folder)
+    changes = [path.stat().st_mtime_ns for path in (files.groups, files.labels) if path.is_file()]
+    return page.is_file() and max(changes, default=0) > page.stat().st_mtime_ns

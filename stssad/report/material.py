@@ -160,7 +160,7 @@ def group_images(model: STSSAD) -> Tensor:
     scores, groups = model.decision_scores_, np.full(len(model.decision_scores_), -1)
     share = model.contamination_
     expected = 0 if share is None or share.looks_clean else round(share.estimate * len(scores))
-    chosen = scores > borderline(scores, model.normal_scores_, model.threshold_, expected)
+    chosen = scores > borderline(scores, model.tail_, model.pool_threshold_, expected)
     rows = describe_anomalies(model)
     if rows is None:
         groups[chosen] = 0

@@ -6,15 +6,19 @@ It reads only what the run has saved.
 import base64
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
+from ..images.inspection import Remark
+from ..review.labels import Labels
 from ..runs.folder import ADVICE
 from ..runs.run import Run
 from ..runs.summary import Summary
+from ..scoring.decision import PRICED, SENSITIVITIES
 from ..storage.files import intact, json_text, replacing
 from .charts import Line, draw_lines, draw_scatter
 from .group_names import read_group_names
@@ -22,6 +26,7 @@ from .material import SOURCES, Material, encode_jpeg
 from .presentation import (
     DESCRIPTIONS,
     Description,
+    format_decision,
     format_finding,
     format_headline,
     format_parameters,
@@ -33,6 +38,23 @@ FULL_RANGE = 65535  # white in files of 16 bits, as browsers show them
 N_COLOURS = 6  # of restarts, on the page
 
 
+@dataclass(frozen=True)
+class Notes:
+    """What people have said: names of groups, and labels of the pool's images by their number."""
+
+    groups: dict[int, str]
+    labels: dict[int, str]
+
+
+def read_notes(run: Run) -> Notes:
+    groups = read_group_names(run.folder)
+    if not run.files.labels.is_file():
+        return Notes(groups, {})
+    labels = Labels(run.folder).all()
+    names = [row.image_path for row in run.predictions()]
+    return Notes(groups, {i: labels[x].label for i, x in enumerate(names) if x in labels})
+
+
 def write_report(run: Run) -> Path:
     """report.html in the run's folder."""
     from jinja2 import Environment, PackageLoader
@@ -40,7 +62,7 @@ def write_report(run: Run) -> Path:
     summary, material = run.summary(), Material.load(run.folder)
     environment = Environment(loader=PackageLoader("stssad.report", "."), autoescape=True)
     with intact(run.folder, ADVICE):
-        content = fill_page(summary, material, run.metadata, read_group_names(run.folder))
+        content = fill_page(summary, material, run.metadata, read_notes(run))
         page = environment.get_template("page.html").render(content)
     with replacing(run.report, "backslashreplace") as file:  # names that aren't UTF-8
         file.write(page)
@@ -48,12 +70,12 @@ def write_report(run: Run) -> Path:
 
 
 def fill_page(
-    s: Summary, material: Material, metadata: dict[str, Any], names: dict[int, str]
+    s: Summary, material: Material, metadata: dict[str, Any], notes: Notes
 ) -> dict[str, Any]:
     """The values of the template."""
     description = DESCRIPTIONS[s.method]
     highest = np.argsort(-s.pool_scores, kind="stable")[: len(material.normal)].tolist()
-    data = build_gallery(s, material, lambda i: embed_image(s, material, i), names)
+    data = build_gallery(s, material, lambda i: embed_image(s, material, i), notes)
     return {
         "title": metadata["title"],
         "headline": format_headline(s),
@@ -63,6 +85,7 @@ def fill_page(
         "noun": s.noun,
         "warnings": s.warnings,
         "unreadable": metadata.get("unreadable", []),
+        "remarks": [str(remark) for remark in list_remarks(metadata)],
         "normal": [to_data_uri(x) for x in material.normal],
         "augmented": [to_data_uri(x) for x in material.augmented],
         "highest": [embed_image(s, material, i)[0] for i in highest],
@@ -77,8 +100,7 @@ def fill_page(
             (draw_curve(s, description, name), description.captions[name])
             for name in description.curves
         ],
-        "threshold": format_score(s.threshold),
-        "false_alarms": f"{100 * s.false_alarms:g} %",
+        "decision": format_decision(s),
         "plane": draw_scatter(material.plane.tolist(), material.plane_source.tolist(), SOURCES),
         "settings": list_settings(s, metadata),
         "command": metadata.get("command", ""),
@@ -86,18 +108,13 @@ def fill_page(
     }
 
 
-def build_gallery(
-    s: Summary,
-    material: Material,
-    address: Callable[[int], tuple[str, str]],
-    names: dict[int, str],
-) -> dict[str, Any]:
-    """All that the gallery's script needs; `address` gives an image's small and large form,
-    `names` those of the groups."""
-    p_values = s.p_values.tolist()
+def list_items(
+    s: Summary, material: Material, address: Callable[[int], tuple[str, str]], notes: Notes
+) -> list[dict[str, Any]]:
+    """What the gallery shows of each image of the pool; the highest-scoring ones have pixels."""
+    p_values, q_values = s.p_values.tolist(), s.q_values.tolist()
+    drawn = set(np.argsort(-s.pool_scores, kind="stable")[:MOST_SHOWN].tolist())
     items = []
-    order = np.argsort(-s.pool_scores, kind="stable")
-    drawn = set(order[:MOST_SHOWN].tolist())
     for i, (name, score) in enumerate(zip(material.names, s.pool_scores.tolist(), strict=True)):
         image, full = address(i) if i in drawn else ("", "")
         items.append(
@@ -106,21 +123,39 @@ def build_gallery(
                 "name": name,
                 "score": score,
                 "p": round(p_values[i], 6),
+                "q": round(q_values[i], 4),
                 "group": int(material.groups[i]),
+                "label": notes.labels.get(i, ""),
                 "image": image,
                 "full": full,
                 "map": material.map_text(i) if i in drawn else "",
             }
         )
+    return items
+
+
+def build_gallery(
+    s: Summary,
+    material: Material,
+    address: Callable[[int], tuple[str, str]],
+    notes: Notes,
+) -> dict[str, Any]:
+    """All that the gallery's script needs; `address` gives an image's small and large form."""
     return {
-        "items": items,
+        "items": list_items(s, material, address, notes),
         "normal": sorted(round(x, 5) for x in s.normal_scores.tolist()),
-        "threshold": s.threshold,
+        "threshold": s.pool_threshold,
+        "fitted": s.pool_threshold_of(s.requested),
+        "tail": {"start": s.tail.start, "scale": s.tail.scale, "k": s.tail.k},
+        "sensitivities": {
+            name: s.pool_threshold_of(decision) for name, decision in SENSITIVITIES.items()
+        },
+        "prices": [[rate, s.tail.threshold(rate)] for rate in PRICED],
         "border": s.border,
         "floor": s.floor if math.isfinite(s.floor) else None,
         "aspect": s.settings["aspect"],
         "mapSide": material.maps.shape[-1],
-        "groupNames": {str(group): name for group, name in names.items()},
+        "groupNames": {str(group): name for group, name in notes.groups.items()},
     }
 
 
@@ -201,14 +236,16 @@ def list_settings(s: Summary, metadata: dict[str, Any]) -> list[tuple[str, str]]
     return [(name.replace("_", " "), str(value)) for name, value in rows]
 
 
+def list_remarks(metadata: dict[str, Any]) -> list[Remark]:
+    """What was odd about the files; that some couldn't be read is said already."""
+    remarks = [Remark.parse(content) for content in metadata.get("remarks", [])]
+    return [remark for remark in remarks if remark.code not in ("unreadable", "few")]
+
+
 def list_versions(metadata: dict[str, Any]) -> str:
     packages = [f"{name} {version}" for name, version in metadata.get("packages", {}).items()]
     own = [f"stssad {metadata.get('stssad', '')}", f"Python {metadata.get('python', '')}"]
     return ", ".join([*own, *packages])
-
-
-def format_score(score: float) -> str:
-    return f"{score:,.0f}" if abs(score) >= 1000 else f"{score:.4g}"
 
 
 def to_data_uri(image: Tensor) -> str:

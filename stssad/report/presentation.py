@@ -1,6 +1,6 @@
 """The result of a fit in words, and how each method describes its scores and its tuning."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -150,42 +150,69 @@ def format_evidence(s: Summary) -> str:
 
 
 def format_headline(s: Summary) -> str:
-    """The result in a line, and what to do next."""
+    """The result in a line: how many are flagged, and how many more deserve a look."""
     n, flagged = len(s.pool_scores), int(s.flagged.sum())
     if s.contamination is None:
         return "Fitted to normal images alone."
-    few = s.expected - flagged
-    if s.contamination.looks_clean and flagged == 0:
-        return f"None of {n} images is flagged; the pool looks clean."
-    if few > 0:
-        check = f"check the next {few}" if few > 1 else "check the next one"
-        return f"{flagged} of {n} flagged; about {s.expected} look unusual: {check}."
-    between = int(((s.pool_scores > s.border) & ~s.flagged).sum())
-    more = f" {between} more {'is' if between == 1 else 'are'} borderline." if between else ""
-    return f"{flagged} of {n} flagged.{more}"
+    count = f"{flagged or 'None'} of {n} {'is' if flagged < 2 else 'are'} flagged"
+    return f"{count}, {s.n_borderline} more to check." if s.n_borderline else f"{count}."
+
+
+def format_decision(s: Summary) -> str:
+    """What the thresholds promise, of the pool and of new images."""
+    new = format_rate(s.false_alarms)
+    discoveries, score = s.decision.false_discoveries, format_score(s.pool_threshold)
+    if s.decision.score is not None or discoveries is None or s.contamination is None:
+        return f"The threshold, {score}, flags about {new} of normal images."
+    pool = (
+        f"The pool's threshold, {score}, is set so that about {format_rate(discoveries)} of the "
+        "flagged images may be normal (false discoveries)"
+    )
+    if s.threshold == s.pool_threshold:
+        return f"{pool}; it holds for new images, too, and flags about {new} of normal ones."
+    return f"{pool}; that for new images, {format_score(s.threshold)}, flags about {new} of them."
+
+
+def format_prices(prices: Sequence[tuple[float, int]]) -> str:
+    """How many images each false alarm rate would flag."""
+    counts = ", ".join(f"at {format_rate(rate)} {n}" for rate, n in prices)
+    return f"Flagged by false alarm rate: {counts}."
+
+
+def format_share(s: Summary) -> str:
+    """How much of the pool is anomalous, and whether the flags agree with that."""
+    share = s.contamination
+    assert share is not None
+    n, flagged = len(s.pool_scores), int(s.flagged.sum())
+    about = share.summarise()
+    sentence = f"{about[0].upper()}{about[1:]}"
+    if flagged > share.high * n:
+        return f"{sentence}, so many of the {flagged} flagged images are probably normal."
+    if share.looks_clean and flagged:
+        return f"{sentence}: look whether the flagged {'one is' if flagged == 1 else 'ones are'}."
+    return f"{sentence}."
 
 
 def format_finding(s: Summary) -> str:
-    """The result in one or two sentences."""
+    """The result in a few sentences."""
     if s.contamination is None:
         return "Fitted to normal images alone."
-    n, flagged = len(s.pool_scores), int(s.flagged.sum())
-    about = s.contamination.summarise()
-    count = f"{flagged} of its {n} images score above the threshold"
-    expected = round(s.contamination.estimate * n)
-    if expected > flagged and not s.contamination.looks_clean:
-        few = expected - flagged
-        ranks = f"{flagged + 1} to {expected}" if few > 1 else f"{expected}"
-        count += (
-            f", and about {few} more are probably just below it: check rank{'s' * (few > 1)} "
-            f"{ranks}"
-        )
-    if s.contamination.looks_clean:
-        return f"{about[0].upper()}{about[1:]}; {count}."
-    augmentation = "No augmentation was found that resembles them."
-    if DESCRIPTIONS[s.method].is_resembled(s):
-        augmentation = f"The augmentation that fits them best is {s.noun}: {format_parameters(s)}."
-    return f"{about[0].upper()}{about[1:]}; {count}. {augmentation}"
+    sentences = [format_headline(s), format_share(s), format_prices(s.prices)]
+    if not s.contamination.looks_clean:
+        augmentation = "No augmentation was found that resembles the anomalies."
+        if DESCRIPTIONS[s.method].is_resembled(s):
+            learned = format_parameters(s)
+            augmentation = f"The augmentation that fits them best is {s.noun}: {learned}."
+        sentences.append(augmentation)
+    return " ".join(sentences)
+
+
+def format_rate(share: float) -> str:
+    return f"{100 * share:.2g} %"
+
+
+def format_score(score: float) -> str:
+    return f"{score:,.0f}" if abs(score) >= 1000 else f"{score:.4g}"
 
 
 def format_parameters(s: Summary) -> str:

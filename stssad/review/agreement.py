@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from ..methods.refit import FEWEST_DEFECTS
 from ..runs.run import Run
-from ..scoring.threshold import ScoreArray
+from ..scoring.tail import ScoreArray
 from .labels import Label
 from .order import wilson_interval
 
@@ -38,7 +39,7 @@ class Agreement:
 
     def summarise(self) -> str:
         precision, recall = format_percent(*self.precision), format_percent(*self.recall)
-        return f"{self.n_flagged} flagged; of the labelled, precision {precision}, recall {recall}"
+        return f"{self.n_flagged} flagged; of the labeled, precision {precision}, recall {recall}"
 
 
 def estimate_share(hits: int, n: int) -> tuple[float, float, float]:
@@ -58,12 +59,28 @@ class Comparison:
 
     n_good: int
     n_defects: int
-    rate: float  # of false alarms, as requested before anybody labelled anything
     before: Agreement
     after: Agreement
 
+    def summarise(self) -> str:
+        """What a refit has changed on the labeled images, and why nothing did."""
+        before, after = self.before, self.after
+        text = (
+            f"Of {self.n_defects} image{'s' * (self.n_defects != 1)} labeled defect "
+            f"{before.true} → {after.true} flagged; of {self.n_good} labeled good "
+            f"{before.false} → {after.false} wrongly flagged; "
+            f"{before.n_flagged} → {after.n_flagged} flagged in all."
+        )
+        if vars(before) != {**vars(after), "threshold": before.threshold}:
+            return text
+        if self.n_defects < FEWEST_DEFECTS:
+            return f"{text} Nothing changed: the score learns from {FEWEST_DEFECTS} defects on."
+        if not before.missed and not before.false:
+            return f"{text} Nothing changed: the run agreed with all labels already."
+        return f"{text} Nothing changed: the labeled images lie too far from the threshold."
+
     def content(self) -> dict[str, Any]:
-        counts = {"n_good": self.n_good, "n_defects": self.n_defects, "rate": self.rate}
+        counts = {"n_good": self.n_good, "n_defects": self.n_defects}
         return {**counts, "before": self.before.content(), "after": self.after.content()}
 
 
@@ -80,13 +97,13 @@ def measure_agreement(
     )
 
 
-def find_labelled(run: Run, labels: Mapping[str, Label]) -> tuple[Index, Index]:
-    """Numbers of the pool images that are labelled good, and defective."""
+def find_labeled(run: Run, labels: Mapping[str, Label]) -> tuple[Index, Index]:
+    """Numbers of the pool images that are labeled good, and defective."""
     number = {row.image_path: i for i, row in enumerate(run.predictions())}
     unknown = [name for name in labels if name not in number]
     if unknown:
         raise ValueError(
-            f"{unknown[0]!r} is labelled, but isn't in the pool of {str(run.folder)!r}; names are "
+            f"{unknown[0]!r} is labeled, but isn't in the pool of {str(run.folder)!r}; names are "
             f"those of its {run.files.scores.name}"
         )
     good, defects = (

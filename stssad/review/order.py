@@ -4,19 +4,19 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from ..scoring.threshold import ScoreArray
+from ..scoring.tail import ScoreArray
 
 N_DOUBTFUL = 10  # images around the threshold, before one of each group is shown
 
 
 def propose_order(
-    scores: ScoreArray, threshold: float, groups: Sequence[int], labelled: Collection[int]
+    scores: ScoreArray, threshold: float, groups: Sequence[int], labeled: Collection[int]
 ) -> list[int]:
     """Images without a label: the closest to the threshold, half of them above it; then one of each
     group; then again."""
     group_of = np.asarray(groups)
-    unlabelled = set(range(len(scores))) - set(labelled)
-    doubtful = sorted(unlabelled, key=lambda i: (abs(scores[i] - threshold), i))
+    unlabeled = set(range(len(scores))) - set(labeled)
+    doubtful = sorted(unlabeled, key=lambda i: (abs(scores[i] - threshold), i))
     above = [i for i in doubtful if scores[i] > threshold]
     below = [i for i in doubtful if scores[i] <= threshold]
     order: list[int] = []

@@ -14,6 +14,7 @@ from pathlib import Path
 import torch
 
 from ..images.decode import UnreadableError
+from ..images.inspection import Folder, Remark, inspect
 from ..images.source import FitImages, duplicates, find_images, images_for_fit, read_images, settled
 from ..methods.refit import collect_refit_data
 from ..model import STSSAD
@@ -25,7 +26,7 @@ from ..tuning.progress import Notify
 from .environment import environment
 from .folder import ADVICE, RunFolder
 from .history import write_history
-from .predictions import make_predictions, write_predictions
+from .predictions import IN_BATCH, pool_predictions, write_predictions
 from .request import FitRequest, check_same
 from .run import Run
 
@@ -38,6 +39,7 @@ class Inputs:
     train_paths: list[Path] | None  # None: they come from memory
     pool_paths: list[Path] | None
     unreadable: list[UnreadableError] = field(default_factory=list)
+    remarks: list[Remark] = field(default_factory=list)  # what is odd about the files
 
 
 def read_inputs(
@@ -59,7 +61,13 @@ def read_inputs(
     train, train_paths = read_images(normal, reading, handler)
     unlabeled, pool_paths = read_images(pool, reading, handler)
     images = FitImages(train, unlabeled, reading, side, [])
-    return request.settled(reading), Inputs(images, train_paths, pool_paths, unreadable)
+    in_normal = [error for error in unreadable if error.path in set(normal)]
+    in_pool = [error for error in unreadable if error.path not in set(normal)]
+    remarks = inspect(
+        Folder.of("normal", request.normal, train_paths, train, in_normal),
+        Folder.of("unlabeled", request.unlabeled, pool_paths, unlabeled, in_pool),
+    )
+    return request.settled(reading), Inputs(images, train_paths, pool_paths, unreadable, remarks)
 
 
 def check_disjoint(normal: Sequence[Path], pool: Sequence[Path]) -> None:
@@ -174,6 +182,7 @@ def numbers_of(inputs: Inputs, seconds: float) -> dict[str, object]:
         "n_normal": len(inputs.images.train),
         "n_unlabeled": 0 if pool is None else len(pool),
         "unreadable": [str(error) for error in inputs.unreadable],
+        "remarks": [remark.content() for remark in inputs.remarks],
     }
 
 
@@ -220,4 +229,4 @@ def pool_names(inputs: Inputs) -> list[Path]:
 def write_scores(folder: RunFolder, model: STSSAD, names: Sequence[Path]) -> None:
     """Of the pool, by the model as it is now."""
     with replacing(folder.scores, "surrogateescape") as file:
-        write_predictions(make_predictions(model, names, model.decision_scores_), file, "csv")
+        write_predictions(pool_predictions(model, names), file, "csv", names=IN_BATCH)

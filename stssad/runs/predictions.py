@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from itertools import islice
 from pathlib import Path
 from typing import TextIO
@@ -18,7 +18,9 @@ from ..methods.engine import Engine
 from ..model import STSSAD
 from ..parallel.threads import each
 from ..scoring.conditions import CONDITIONS, measure_conditions
-from ..scoring.threshold import ScoreArray
+from ..scoring.decision import PRICED
+from ..scoring.false_discovery import q_values
+from ..scoring.tail import NormalTail, ScoreArray
 from ..storage.files import json_text
 from ..storage.table import write_table
 
@@ -31,6 +33,7 @@ class Prediction:
     pred_score: float
     pred_label: int
     p_value: float  # the share of normal images that score as high or higher
+    q_value: float | None = None  # the false discovery rate at which its batch flags it
 
     @staticmethod
     def parse(row: Mapping[str, str]) -> "Prediction":
@@ -40,16 +43,18 @@ class Prediction:
             float(row["pred_score"]),
             int(row["pred_label"]),
             float(row["p_value"]),
+            float(row["q_value"]) if row.get("q_value") else None,
         )
 
 
-COLUMNS = tuple(f.name for f in fields(Prediction))
+IN_BATCH = tuple(f.name for f in fields(Prediction))
+COLUMNS = tuple(name for name in IN_BATCH if name != "q_value")  # of images that come one by one
 
 
 def make_predictions(
     model: STSSAD, paths: Sequence[Path], scores: ScoreArray
 ) -> Iterator[Prediction]:
-    """Of scored images; a score that isn't finite is an error."""
+    """Of scored images, each by itself; a score that isn't finite is an error."""
     if len(broken := np.flatnonzero(~np.isfinite(scores))):
         raise ValueError(
             f"the model gives no finite score for {str(paths[broken[0]])!r}; it is damaged: fit it "
@@ -57,6 +62,21 @@ def make_predictions(
         )
     for path, score, p in zip(paths, scores, model.p_values(scores), strict=True):
         yield Prediction(str(path), float(score), int(score > model.threshold_), float(p))
+
+
+def pool_predictions(model: STSSAD, paths: Sequence[Path]) -> list[Prediction]:
+    """Of the pool that the model was fitted to, or refitted, as it decides on it."""
+    rows = make_predictions(model, paths, model.decision_scores_)
+    decided = zip(rows, model.labels_.tolist(), model.q_values_.tolist(), strict=True)
+    return [replace(row, pred_label=label, q_value=q) for row, label, q in decided]
+
+
+def judge_batch(rows: Iterable[Prediction], false_discoveries: float) -> list[Prediction]:
+    """Labels of a whole batch, among whose flagged images this share may be normal."""
+    all_rows = list(rows)
+    q = q_values(np.array([row.p_value for row in all_rows]))
+    both = zip(all_rows, q.tolist(), strict=True)
+    return [replace(row, pred_label=int(x <= false_discoveries), q_value=x) for row, x in both]
 
 
 @dataclass(frozen=True)
@@ -155,33 +175,51 @@ def _parse_paths(lines: Iterable[bytes | str]) -> Iterator[Path]:
 
 @dataclass
 class Counts:
-    """How many were written, and how many of them flagged."""
+    """How many were written, how many of them flagged, and at which other rates how many."""
 
+    tail: NormalTail | None = None  # to count what other rates would flag
     n: int = 0
     flagged: int = 0
+    prices: list[tuple[float, int]] = field(default_factory=list)
 
     def count(self, rows: Iterable[Prediction]) -> Iterator[Prediction]:
+        limits = [] if self.tail is None else [self.tail.threshold(rate) for rate in PRICED]
+        above = [0] * len(limits)
         for row in rows:
             self.n += 1
             self.flagged += row.pred_label
+            above = [k + (row.pred_score > t) for k, t in zip(above, limits, strict=True)]
             yield row
+        self.prices = list(zip(PRICED, above, strict=False))
 
 
-def write_predictions(rows: Iterable[Prediction], file: TextIO, form: str) -> Counts:
-    """As CSV or as one JSON list, a row at a time."""
-    counts = Counts()
+def write_predictions(
+    rows: Iterable[Prediction],
+    file: TextIO,
+    form: str,
+    tail: NormalTail | None = None,
+    names: Sequence[str] = COLUMNS,
+) -> Counts:
+    """As CSV or as one JSON list, a row at a time; `names` of the columns."""
+    counts = Counts(tail)
     write = _write_json if form == "json" else _write_csv
-    write(counts.count(rows), file)
+    write(counts.count(rows), file, names)
     return counts
 
 
-def _write_csv(rows: Iterable[Prediction], file: TextIO) -> None:
-    content = ({**asdict(row), "p_value": f"{row.p_value:.6g}"} for row in rows)
-    write_table(file, COLUMNS, content)
+def _write_csv(rows: Iterable[Prediction], file: TextIO, names: Sequence[str]) -> None:
+    write_table(file, names, (format_shares(row) for row in rows))
 
 
-def _write_json(rows: Iterable[Prediction], file: TextIO) -> None:
+def format_shares(row: Prediction) -> dict[str, object]:
+    shares = {"p_value": row.p_value, "q_value": row.q_value}
+    texts = {name: None if x is None else f"{x:.6g}" for name, x in shares.items()}
+    return {**asdict(row), **texts}
+
+
+def _write_json(rows: Iterable[Prediction], file: TextIO, names: Sequence[str]) -> None:
     file.write("[")
     for n, row in enumerate(rows):
-        file.write((",\n" if n else "\n") + json_text(asdict(row)))
+        content = {name: getattr(row, name) for name in names}
+        file.write((",\n" if n else "\n") + json_text(content))
     file.write("\n]\n")

@@ -10,8 +10,9 @@ import numpy as np
 from ..methods.refit import FEWEST_DEFECTS, RefitData, check_refit_data, refit
 from ..model import STSSAD
 from ..report.page import write_report
-from ..review.agreement import Comparison, find_labelled, measure_agreement
+from ..review.agreement import Comparison, Index, find_labeled, measure_agreement
 from ..review.labels import Label, Labels, write_labels
+from ..scoring.decision import Decision
 from ..scoring.threshold import reviewed_threshold
 from ..storage.files import intact, read_tensors, replacing
 from .fit import write_scores
@@ -23,9 +24,9 @@ ADVICE = "fit the run again"
 
 def refit_model(run: Run, labels: Mapping[str, Label]) -> tuple[STSSAD, Comparison]:
     """The model, refitted with the labels, and how well it agreed with them before and after."""
-    good, defects = find_labelled(run, labels)
+    good, defects = find_labeled(run, labels)
     if not len(good) and not len(defects):
-        raise ValueError("nothing is labelled good or defective yet, so there is nothing to learn")
+        raise ValueError("nothing is labeled good or defective yet, so there is nothing to learn")
     model = run.model()
     path = run.files.refit
     if not path.is_file():
@@ -36,23 +37,30 @@ def refit_model(run: Run, labels: Mapping[str, Label]) -> tuple[STSSAD, Comparis
     with intact(path, ADVICE):
         data = RefitData.of(read_tensors(path, ADVICE))
         check_refit_data(data, model.fitted_)
-    before = measure_agreement(model.decision_scores_, model.threshold_, good, defects)
-    rate = requested_rate(run, model)
-    model._take(model.choices_, refit(model.fitted_, data, good, defects, model.seed), rate)
-    if len(defects) >= FEWEST_DEFECTS:
-        scores = model.decision_scores_
-        floor: float = model.model_.scorer.floor  # type: ignore[assignment]
-        labelled = (scores[good], scores[defects])
-        model.set_threshold(score=reviewed_threshold(model.normal_scores_, *labelled, rate, floor))
-    after = measure_agreement(model.decision_scores_, model.threshold_, good, defects)
-    return model, Comparison(len(good), len(defects), rate, before, after)
+    before = measure_agreement(model.decision_scores_, model.pool_threshold_, good, defects)
+    refitted = refit(model.fitted_, data, good, defects, model.seed)
+    model._take(model.choices_, refitted, lasting_decision(model))
+    if len(defects) >= FEWEST_DEFECTS and model.decision_.source == "rates":
+        model._decide(reviewed_decision(model, good, defects))
+    after = measure_agreement(model.decision_scores_, model.pool_threshold_, good, defects)
+    return model, Comparison(len(good), len(defects), before, after)
 
 
-def requested_rate(run: Run, model: STSSAD) -> float:
-    """The false alarm rate before any refit: one refit after another doesn't move it further."""
-    before = run.metadata.get("refit")
-    rate = before.get("rate") if isinstance(before, dict) else None
-    return rate if isinstance(rate, float) and 0 < rate < 1 else model.false_alarms_
+def lasting_decision(model: STSSAD) -> Decision:
+    """What outlasts a refit: rates, and a threshold that somebody has set. One that came from
+    labels is set again from all of them, by the rates of the fit: one refit after another doesn't
+    move it further."""
+    decision = model.decision_
+    return model._requested() if decision.source == "labels" else decision
+
+
+def reviewed_decision(model: STSSAD, good: Index, defects: Index) -> Decision:
+    """A threshold that agrees with labels, near the one that the rates give."""
+    scores, rate = model.decision_scores_, model.decision_.false_alarms or model.false_alarms
+    score = reviewed_threshold(
+        model.tail_, scores[good], scores[defects], rate, model.pool_threshold_
+    )
+    return Decision(None, None, score, "labels")
 
 
 def save_threshold(run: Run, score: float) -> int:

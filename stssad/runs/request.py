@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..images.reading import Reading
 from ..registry import AUGMENTATIONS, DEFAULTS, ENCODERS, METHODS, Registry
+from ..scoring.decision import FALSE_ALARMS, FALSE_DISCOVERIES
 from ..settings import SETTINGS, AnySettings
 from ..storage.files import intact
 from .folder import ADVICE, RunFolder
@@ -37,7 +38,8 @@ class FitRequest:
     encoder: str
     settings: AnySettings
     seed: int = 0
-    false_alarms: float = 0.01
+    false_alarms: float = FALSE_ALARMS
+    false_discoveries: float | None = FALSE_DISCOVERIES
     engine: str = "auto"
     strict: bool = False
     explain: bool = True  # what kind of anomaly the pool holds
@@ -122,6 +124,7 @@ class FitRequest:
             jobs=self.jobs or os.cpu_count() or 1,
             device=self.device,
             false_alarms=self.false_alarms,
+            false_discoveries=self.false_discoveries,
             engine=self.engine,
             explain=self.explain,
         )

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from ..registry import AUGMENTATIONS, ENCODERS, METHODS, VAL_LOSSES, Registry
 from ..scoring.anomaly_map import MapScale
 from ..scoring.conditions import CONDITIONS
 from ..scoring.contamination import Contamination
+from ..scoring.decision import Decision, Source
 from ..scoring.evidence import Evidence
 from ..scoring.lesson import Lesson
 from ..storage.files import (
@@ -37,7 +38,7 @@ from ..tuning.val_loss import ValLoss
 from ..version import __version__
 from .folder import RunFolder
 
-FORMAT = 6
+FORMAT = 7
 ADVICE = "fit it again (a run's command is in its environment.json)"
 MOST_PIXELS = 4096  # the side of an image that a model may ask for
 Content = dict[str, Any]
@@ -50,8 +51,8 @@ class SavedModel:
     method: str
     seed: int
     false_alarms: float  # asked for when it was made
-    set_false_alarms: float  # that the threshold stands for now
-    set_score: float | None  # the threshold itself, where somebody has set it
+    false_discoveries: float | None
+    decision: Decision  # what the thresholds stand for now
     choices: Choices
     fitted: Fitted
     summary: Content  # what the report and the terminal tell of it
@@ -63,11 +64,11 @@ class SavedModel:
             method=model.method,
             seed=model.seed,
             false_alarms=model.false_alarms,
-            set_false_alarms=model.false_alarms_,
-            set_score=model.set_score_,
+            false_discoveries=model.false_discoveries,
+            decision=model.decision_,
             choices=model.choices_,
             fitted=model.fitted_,
-            summary=summary_of(model.fitted_, model.learned_, model.threshold_),
+            summary=summary_of(model),
         )
 
     @property
@@ -82,6 +83,7 @@ class SavedModel:
             "seed": self.seed,
             "val_loss": choices.val_loss,
             "false_alarms": self.false_alarms,
+            "false_discoveries": self.false_discoveries,
         }
 
     def write(self, folder: Path) -> None:
@@ -124,8 +126,8 @@ def content_of(saved: SavedModel) -> Content:
         "method": saved.method,
         "seed": saved.seed,
         "false_alarms": saved.false_alarms,
-        "set_false_alarms": saved.set_false_alarms,
-        "set_score": saved.set_score,
+        "false_discoveries": saved.false_discoveries,
+        "decision": asdict(saved.decision),
         "settings": asdict(choices.settings),
         "augmentation": [described(a, AUGMENTATIONS, vars) for a in choices.augmentations],
         "encoder": described(choices.encoder, ENCODERS, lambda encoder: encoder.config()),
@@ -157,15 +159,18 @@ def explanation_content(explanation: Explanation) -> Content:
     }
 
 
-def summary_of(fitted: Fitted, learned: Content, threshold: float) -> Content:
+def summary_of(model: Any) -> Content:
     """What the report and the terminal say of a model, without building it."""
+    fitted: Fitted = model.fitted_
     floor = float(fitted.model.scorer.floor)  # type: ignore[arg-type]
     augmentation = fitted.explanation and fitted.explanation.augmentation
     noun = getattr(augmentation, "noun", type(augmentation).__name__)
     return {
-        "learned": learned,
+        "learned": model.learned_,
         "noun": "" if augmentation is None else noun,
-        "threshold": threshold,
+        "threshold": model.threshold_,
+        "pool_threshold": model.pool_threshold_,
+        "false_alarms": model.false_alarms_,
         "floor": floor if math.isfinite(floor) else None,
     }
 
@@ -224,11 +229,7 @@ def rebuilt_model(
     require(type(size) is int and 0 < size <= MOST_PIXELS, f"image_size {size!r}")
     small = content["small_size"]
     require(small is None or (type(small) is int and 0 < small <= size), f"small_size {small!r}")
-    rates = (content["false_alarms"], content["set_false_alarms"])
-    require(all(type(rate) is float and 0 < rate < 1 for rate in rates), "false alarm rates")
-    score = content["set_score"]
-    sound = score is None or (type(score) is float and math.isfinite(score))
-    require(sound, f"the threshold {score!r}")
+    decision = decision_in(content)
     method: Method = METHODS[content["method"]]
     if own.encoder is None:
         check_encoder_size(content["encoder"], without_prefix("encoder", tensors))
@@ -250,11 +251,26 @@ def rebuilt_model(
         and explanation_in(content["explanation"], method, choices),
     )
     plain = {
-        name: content[name] for name in ("seed", "false_alarms", "set_false_alarms", "set_score")
+        name: content[name] for name in ("method", "seed", "false_alarms", "false_discoveries")
     }
     return SavedModel(
-        content["method"], **plain, choices=choices, fitted=fitted, summary=content["summary"]
+        **plain, decision=decision, choices=choices, fitted=fitted, summary=content["summary"]
     )
+
+
+def decision_in(content: Content) -> Decision:
+    """With rates that are rates, and a threshold that is a number."""
+    decision = Decision(**content["decision"])
+    for owner in (content, vars(decision)):
+        rates = (owner["false_alarms"], owner["false_discoveries"])
+        sound = all(rate is None or (type(rate) is float and 0 < rate < 1) for rate in rates)
+        require(sound, f"the rates {rates!r}")
+    score = decision.score
+    sound = score is None or (type(score) is float and math.isfinite(score))
+    require(sound, f"the threshold {score!r}")
+    require(decision.source in get_args(Source), f"a threshold from {decision.source!r}")
+    require(score is not None or any(rate is not None for rate in rates), "nothing to decide by")
+    return decision
 
 
 def pool_in(content: Content, tensors: Mapping[str, Tensor]) -> PoolResult:

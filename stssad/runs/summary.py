@@ -8,9 +8,12 @@ import numpy as np
 
 from ..registry import METHODS
 from ..scoring.contamination import Contamination
+from ..scoring.decision import Decision, Thresholds, flagged_at
 from ..scoring.evidence import Evidence
+from ..scoring.false_discovery import q_values
 from ..scoring.lesson import Lesson
-from ..scoring.threshold import ScoreArray, borderline, p_values
+from ..scoring.tail import NormalTail, ScoreArray
+from ..scoring.threshold import borderline
 from ..storage.files import intact, read_tensors
 from .folder import RunFolder
 from .saved_model import ADVICE, read_content
@@ -31,8 +34,11 @@ class Summary:
     chosen: int | None
     evidence: Evidence | None
     lesson: Lesson | None
-    threshold: float
-    false_alarms: float
+    threshold: float  # of new images
+    pool_threshold: float
+    false_alarms: float  # that `threshold` keeps
+    decision: Decision
+    requested: Decision  # by the fit
     floor: float  # the least score there can be
     contamination: Contamination | None
     warnings: list[str]
@@ -42,7 +48,7 @@ class Summary:
 
     @property
     def flagged(self) -> "np.ndarray[Any, np.dtype[np.bool_]]":
-        return self.pool_scores > self.threshold
+        return self.pool_scores > self.pool_threshold
 
     @property
     def expected(self) -> int:
@@ -54,11 +60,33 @@ class Summary:
     @property
     def border(self) -> float:
         """Images that score from here to the threshold are borderline."""
-        return borderline(self.pool_scores, self.normal_scores, self.threshold, self.expected)
+        return borderline(self.pool_scores, self.tail, self.pool_threshold, self.expected)
 
     @property
     def p_values(self) -> ScoreArray:
-        return p_values(self.pool_scores, self.normal_scores)
+        return self.tail.p_values(self.pool_scores)
+
+    @property
+    def q_values(self) -> ScoreArray:
+        return q_values(self.p_values)
+
+    @property
+    def tail(self) -> NormalTail:
+        return NormalTail.of(self.normal_scores)
+
+    @property
+    def prices(self) -> list[tuple[float, int]]:
+        """False alarm rates, and how many images of the pool each would flag."""
+        return flagged_at(self.pool_scores, self.tail)
+
+    def pool_threshold_of(self, decision: Decision) -> float:
+        """The pool's threshold by another decision."""
+        pool = None if self.contamination is None else self.pool_scores
+        return Thresholds.of(decision, self.tail, pool).pool
+
+    @property
+    def n_borderline(self) -> int:
+        return int(((self.pool_scores > self.border) & ~self.flagged).sum())
 
 
 def read_summary(folder: Path) -> Summary:
@@ -84,7 +112,10 @@ def summary_from(content: dict[str, Any], arrays: dict[str, Any]) -> Summary:
         chosen=explanation["chosen"],
         evidence=evidence and Evidence(**{**evidence, "tested": tuple(evidence["tested"])}),
         threshold=summary["threshold"],
-        false_alarms=content["set_false_alarms"],
+        pool_threshold=summary["pool_threshold"],
+        false_alarms=summary["false_alarms"],
+        decision=Decision(**content["decision"]),
+        requested=Decision(content["false_alarms"], content["false_discoveries"]),
         floor=-np.inf if summary["floor"] is None else summary["floor"],
         lesson=pool["lesson"] and Lesson(**pool["lesson"]),
         contamination=pool["contamination"] and Contamination(**pool["contamination"]),

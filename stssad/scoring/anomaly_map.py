@@ -45,3 +45,13 @@ class MapScale:
 
 def high_quantile(values: Tensor, quantile: float = 0.99) -> float:
     return float(values.kthvalue(max(1, round(quantile * len(values)))).values)
+
+
+def scaled_maps(maps: Tensor | None, scale: MapScale | None, size: int) -> Tensor:
+    """Distances (n, h, w) as maps in [0, 1], in the size of the image."""
+    if maps is None or scale is None:
+        raise ValueError(
+            "this model has no anomaly maps: they come from the pretrained method, with an "
+            "encoder that has feature maps (docs/beyond-the-paper.md)"
+        )
+    return upsampled(scale(maps), size)

@@ -5,14 +5,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .threshold import ScoreArray
+from .tail import ScoreArray
 
-QUANTILES = (0.9, 0.97, 0.99)  # of normal scores: contamination is judged by the images above
+QUANTILES = (0.75, 0.9, 0.97, 0.99)  # of normal scores: the images above show a lower end
+UPPER_QUANTILE = 0.5  # and this one the upper end: few anomalies score lower
+LEVEL_LOW, LEVEL_HIGH = 0.005, 0.05  # how often either end may be wrong
 
 
 @dataclass(frozen=True)
 class Contamination:
-    """The share of the pool that is anomalous in a way the detector sees; 95 % interval."""
+    """The share of the pool that is anomalous.
+
+    `low` is what the scores prove: anomalies that score as normal images do don't count in it, nor
+    in the estimate. `high` allows for them as far as they score above half of the normal images.
+    """
 
     estimate: float
     low: float
@@ -24,13 +30,10 @@ class Contamination:
 
     def summarise(self) -> str:
         if self.looks_clean:
-            return (
-                "the pool looks clean: no more of its images score high than of unseen normal "
-                f"ones (at most {100 * self.high:.0f} % anomalies)"
-            )
+            return "no more of the pool's images score high than of unseen normal images"
         return (
-            f"about {100 * self.estimate:.0f} % of the pool look anomalous "
-            f"({100 * self.low:.0f} to {100 * self.high:.0f} %)"
+            f"at least {100 * self.low:.0f} % of the pool look anomalous (estimate "
+            f"{100 * self.estimate:.0f} %, at most {100 * self.high:.0f} %)"
         )
 
 
@@ -40,19 +43,21 @@ def contamination(
     """How much of the pool is anomalous, from how many of its scores exceed those of normal ones.
 
     With t the k-th smallest of m normal scores, a new normal image exceeds t with probability
-    q ~ Beta(m+1-k, k), for any distribution. If a share π of the pool is anomalous and exceeds t,
-    the pool exceeds it with probability p = π + (1-π)q, so π = (p-q)/(1-q); p is Beta by the count
-    in the pool. Few anomalies show at a high t, which normal images hardly exceed; a low t misses
-    fewer of them. So the lower end is the best of several t (at a level that allows for the
-    choice), with its estimate, and the upper end that of the lowest t.
+    q ~ Beta(m+1-k, k), for any distribution. If a share π of the pool is anomalous and a share s of
+    those exceeds t, the pool exceeds it with probability p = πs + (1-π)q, so πs ≤ π is at least
+    (p-q)/(1-q) for s = 1; p is Beta by the count in the pool. Few anomalies show at a high t, which
+    normal images hardly exceed; a low t misses fewer of them. So the lower end is the best of
+    several t (at a level that allows for the choice), with its estimate; and the upper end is that
+    of the lowest t, where s is nearly 1.
     """
     rng = np.random.default_rng(0)
     shares = [_shares(pool_scores, normal_scores, q, n_draws, rng) for q in QUANTILES]
-    lows = [float(np.quantile(share, 0.025 / len(QUANTILES))) for share in shares]
-    best = int(np.argmax(lows)) if max(lows) > 0 else 0
+    lows = [float(np.quantile(share, LEVEL_LOW / len(QUANTILES))) for share in shares]
+    best = int(np.argmax(lows)) if max(lows) > 0 else QUANTILES.index(0.9)
     estimate = float(np.median(shares[best]))
-    high = max(float(np.quantile(shares[0], 0.975)), float(np.quantile(shares[best], 0.975)))
-    return Contamination(estimate, lows[best], high)
+    widest = _shares(pool_scores, normal_scores, UPPER_QUANTILE, n_draws, rng)
+    high = max(float(np.quantile(x, 1 - LEVEL_HIGH)) for x in (widest, shares[best]))
+    return Contamination(estimate, max(lows[best], 0.0), high)
 
 
 def _shares(

@@ -1,6 +1,6 @@
-"""What a reviewer has labelled: images that resemble a known defect count for more.
+"""What a reviewer has labeled: images that resemble a known defect count for more.
 
-Legend: w a whitened embedding; c its largest cosine, at least 0, with those of labelled images.
+Legend: w a whitened embedding; c its largest cosine, at least 0, with those of labeled images.
 
 Whitened by a shrunk covariance, the direction in which a defect lies is its linear discriminant
 against normal images. An image's distance gains by the factor 1 + WEIGHT·max(0, c_defect - c_good):

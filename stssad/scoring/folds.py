@@ -22,3 +22,11 @@ def random_folds(n: int, seed: int, n_folds: int = N_FOLDS) -> Tensor:
     """A fold's number for each of n images, at least two images in each fold."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randperm(n, generator=generator) % min(n_folds, n // 2)
+
+
+def keep_twins_together(fold: Tensor, first: Tensor) -> Tensor:
+    """The same folds, but each image in that of the `first` one that shows the same (n,): an image
+    whose copy was fitted to hasn't been left out. As they were, where one fold would be left."""
+    joined = fold[first]
+    numbers, renumbered = torch.unique(joined, return_inverse=True)
+    return renumbered if len(numbers) > 1 else fold

@@ -21,7 +21,7 @@ class GaussianDensity(nn.Module):
 
     With a `shift` (d,) that anomalies are known to make, squares along it are up-weighted
     (docs/beyond-the-paper.md): ½|w|² + ½ weight·max(0, u·w)², w whitened, u the whitened shift's
-    direction. What resembles a labelled defect gains (`Examples`).
+    direction. What resembles a labeled defect gains (`Examples`).
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class GaussianDensity(nn.Module):
 
     def distance(self, Z: Tensor, own: Tensor | None = None) -> Tensor:
         """The score above the least one: ½|w|², what is added along the shift, and the gain of what
-        resembles labelled defects; `own` says which of those each image is (`Examples.gain`)."""
+        resembles labeled defects; `own` says which of those each image is (`Examples.gain`)."""
         if self.whitening.mean is None:
             raise ValueError("this GaussianDensity has not been fitted; call fit(Z) first")
         w = self.whitening(Z.detach())
@@ -120,7 +120,7 @@ class ImageGaussian(nn.Module):
         self, normal: NormalFeatures, fold: Tensor, own: Tensor | None = None
     ) -> PartScores:
         """Scores of the normal images that were fitted to, each from a density that hasn't seen its
-        fold; `own`: which labelled example each is (`Examples.gain`)."""
+        fold; `own`: which labeled example each is (`Examples.gain`)."""
         distances = torch.empty(len(normal), dtype=torch.float64)
         self._by_fold = self._by_fold or self._whitenings(normal, fold)
         for k, whitening in enumerate(self._by_fold):

@@ -7,6 +7,7 @@ different images, so that none bears itself out. c estimates the squared length 
 share of the outliers' energy along it (docs/beyond-the-paper.md).
 """
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -15,8 +16,25 @@ from torch import Tensor
 from .whitening import Whitening
 
 FEWEST_OUTLIERS = 3
+OUTLIER_RATE = 0.01  # of normal images that would count among the pool's outliers
 # An average one of the directions in which images differ has a hundredth of the energy, or so.
 DIRECTIONS = 100.0
+
+
+def outlier_limit(normal_scores: Tensor) -> float:
+    """The score above which images of the pool teach: what one normal image in a hundred exceeds,
+    or, where there are too few, Student's t of their scores, which are logarithms."""
+    from scipy.stats import t as student  # slow to import
+
+    n = len(normal_scores)
+    rank = math.ceil((n + 1) * (1 - OUTLIER_RATE))
+    if rank <= n:
+        return float(normal_scores.sort().values[rank - 1])
+    if n < 2:
+        return float(normal_scores.max())
+    scores = normal_scores.numpy()
+    spread = scores.std(ddof=1) * math.sqrt(1 + 1 / n)
+    return float(scores.mean() + student.ppf(1 - OUTLIER_RATE, n - 1) * spread)
 
 
 @dataclass(frozen=True)

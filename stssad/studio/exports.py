@@ -13,7 +13,18 @@ from ..report.group_names import format_group, read_group_names
 from ..storage.table import write_table
 from .shelf import NotHereError, OpenRun, Shelf
 
-COLUMNS = ("rank", "image", "flagged", "score", "p_value", "group", "label", "file", "image_path")
+COLUMNS = (
+    "rank",
+    "image",
+    "flagged",
+    "score",
+    "p_value",
+    "q_value",
+    "group",
+    "label",
+    "file",
+    "image_path",
+)
 
 
 def write_flagged(shelf: Shelf, opened: OpenRun, file: IO[bytes]) -> None:
@@ -22,7 +33,7 @@ def write_flagged(shelf: Shelf, opened: OpenRun, file: IO[bytes]) -> None:
     order = np.argsort(-scores, kind="stable").tolist()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
         for rank, i in enumerate(order, start=1):
-            if scores[i] <= opened.summary.threshold:
+            if scores[i] <= opened.summary.pool_threshold:
                 break
             name = flatten_name(opened.material.names[i])
             try:
@@ -44,15 +55,17 @@ def format_list(opened: OpenRun, labels: dict[str, str]) -> str:
     """Sorted, with a byte order mark, short numbers, a link to each file, and the columns that
     `stssad review --labels` reads back."""
     summary, material = opened.summary, opened.material
-    p_values, group_names = summary.p_values, read_group_names(opened.run.folder)
+    p_values, q_values = summary.p_values, summary.q_values
+    group_names = read_group_names(opened.run.folder)
 
     def row(rank: int, i: int) -> dict[str, object]:
         return {
             "rank": rank,
             "image": material.names[i],
-            "flagged": "yes" if summary.pool_scores[i] > summary.threshold else "no",
+            "flagged": "yes" if summary.flagged[i] else "no",
             "score": Decimal(f"{summary.pool_scores[i]:.3f}"),
             "p_value": Decimal(f"{p_values[i]:.4f}"),
+            "q_value": Decimal(f"{q_values[i]:.4f}"),
             "group": format_group(group_names, int(material.groups[i])),
             "label": labels.get(opened.paths[i], ""),
             "file": material.files[i],

@@ -43,8 +43,8 @@ def propose_images(
 
     opened, labels = open_run(folder), open_labels(folder).all()
     summary, groups = opened.summary, opened.material.groups.tolist()
-    labelled = [i for i, path in enumerate(opened.paths) if path in labels]
-    order = propose_order(summary.pool_scores, summary.threshold, groups, labelled)
+    labeled = [i for i, path in enumerate(opened.paths) if path in labels]
+    order = propose_order(summary.pool_scores, summary.pool_threshold, groups, labeled)
     counts = {label: sum(each.label == label for each in labels.values()) for label in LABELS}
     return {"next": leases.take(run, order, who), "left": len(order), **counts}
 
@@ -89,7 +89,8 @@ def refit(run: str, folder: RunPath, shelf: ShelfOfApp) -> Any:
         for each in (open_run(folder), open_run(proposal))
     )
     changes = {"added": sorted(after - before), "gone": sorted(before - after)}
-    return JSONResponse(without_nan({**comparison.content(), **changes}))
+    text = comparison.summarise()
+    return JSONResponse(without_nan({**comparison.content(), **changes, "summary": text}))
 
 
 @router.post("/run/{run}/accept")

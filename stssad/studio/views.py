@@ -50,8 +50,7 @@ def send_file(name: str) -> Response:
 @router.get("/run/{run}/data")
 def send_data(run: str, folder: RunPath) -> Response:
     """What the gallery shows, and the sentences above it."""
-    from ..report.group_names import read_group_names
-    from ..report.page import build_gallery
+    from ..report.page import build_gallery, list_remarks, read_notes
     from ..report.presentation import format_finding, format_headline
 
     opened = open_run(folder)
@@ -61,10 +60,10 @@ def send_data(run: str, folder: RunPath) -> Response:
         return f"/run/{run}/thumb/{i}", f"/run/{run}/image/{i}"
 
     content = {
-        **build_gallery(summary, opened.material, address, read_group_names(folder)),
+        **build_gallery(summary, opened.material, address, read_notes(opened.run)),
         "headline": format_headline(summary),
         "finding": format_finding(summary),
-        "warnings": summary.warnings,
+        "warnings": [*summary.warnings, *map(str, list_remarks(opened.run.metadata))],
     }
     return Response(json_text(content), media_type="application/json")
 

@@ -10,6 +10,8 @@ from statistics import mean
 from ...scoring.evidence import LEVEL
 from .cell import Line
 from .clean_pools import TESTBED as CLEAN
+from .decisions import TESTBED as DECISIONS
+from .decisions import format_decisions
 from .methods import PRETRAINED, RATES
 from .pixels import TESTBED as PIXELS
 from .review import TESTBED as REVIEW
@@ -75,7 +77,11 @@ def of_method(lines: Sequence[Line], method: str, changes: dict[str, object]) ->
     for line in lines:
         c = line.cell
         same = (c.method, c.protocol, c.contamination) == (method, "inductive", CONTAMINATION)
-        if same and c.changes == changes and c.testbed not in (ROBUSTNESS, CLEAN, PIXELS):
+        if (
+            same
+            and c.changes == changes
+            and c.testbed not in (ROBUSTNESS, CLEAN, PIXELS, DECISIONS)
+        ):
             by_task.setdefault((c.testbed, c.task), []).append(line)
     return by_task
 
@@ -467,6 +473,11 @@ def kinds_table(lines: Sequence[Line]) -> str:
     return format_rows(head, rows)
 
 
+def decisions_table(lines: Sequence[Line]) -> str:
+    """Rates that were asked for, and what was observed."""
+    return format_decisions([line for line in lines if line.cell.testbed == DECISIONS])
+
+
 TABLES: dict[str, Callable[[Sequence[Line]], str]] = {
     "main": main_table,
     "short": short_table,
@@ -479,4 +490,5 @@ TABLES: dict[str, Callable[[Sequence[Line]], str]] = {
     "pixels": pixels_table,
     "review": review_table,
     "kinds": kinds_table,
+    "decisions": decisions_table,
 }

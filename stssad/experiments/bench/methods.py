@@ -17,7 +17,6 @@ from ...augment import Augmentation
 from ...encoders.encoding import encode
 from ...model import STSSAD
 from ...registry import AUGMENTATIONS
-from ...scoring.threshold import threshold_for
 from ...settings import AnySettings, Mode, PretrainedSettings, Settings
 from ...tuning.val_loss import ValLoss, mean_distance_loss, mmd_loss
 from ..baselines.random_augmentation import RandomAugmentation
@@ -119,8 +118,7 @@ class Ours:
     @property
     def thresholds(self) -> dict[float, float]:
         """For each false alarm rate that results are judged at."""
-        floor: float = self.model.model_.scorer.floor  # type: ignore[assignment]
-        return {rate: threshold_for(self.model.normal_scores_, rate, floor) for rate in RATES}
+        return {rate: self.model.tail_.threshold(rate) for rate in RATES}
 
     def other_scores(self, images: Tensor) -> dict[str, npt.NDArray[np.float64]]:
         """Of the score that has learned nothing from the pool, and of each part."""

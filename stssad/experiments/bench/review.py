@@ -24,10 +24,13 @@ from ...methods.refit import (
     relearn,
 )
 from ...review.order import propose_order
+from ...scoring.decision import FALSE_ALARMS, FALSE_DISCOVERIES
+from ...scoring.false_discovery import discovery_threshold
 from ...scoring.folds import random_folds
 from ...scoring.groups import build_descriptors, group_anomalies
 from ...scoring.score import PretrainedScore
-from ...scoring.threshold import reviewed_threshold, threshold_for
+from ...scoring.tail import NormalTail
+from ...scoring.threshold import reviewed_threshold
 from ...version import __version__
 from ..testbeds.task import Task
 from .cell import Cell, Line, Store
@@ -59,7 +62,7 @@ def run_review(category: str, root: Path, seeds: int, store: Store) -> Iterator[
 
 
 def review_pool(images: Category, features: Features, normal: NormalFeatures, cell: Cell) -> Line:
-    """One pool: fitted, grouped, labelled in either order, and judged."""
+    """One pool: fitted, grouped, labeled in either order, and judged."""
     task = pool_of(images, MIXED, cell.seed, SHARE)
     train = normal.among(task.train)
     fold = random_folds(len(train), cell.seed)
@@ -70,7 +73,8 @@ def review_pool(images: Category, features: Features, normal: NormalFeatures, ce
     taught = learn_from(pool, train, Scored(model, fold, scorer.calibrate(crossed), crossed))
     data = collect_refit_data(scorer, Workings(train, pool, crossed=taught.crossed))
     truth = number_kinds(images, task.pool)
-    scores, limit = taught.of_pool.scores.numpy(), find_limit(taught.of_normal.scores)
+    scores = taught.of_pool.scores.numpy()
+    limit = find_limit(scores, taught.of_normal.scores)
     groups = np.full(len(scores), -1)
     descriptors = describe_pool(scorer, data, pool)
     groups[scores > limit] = group_anomalies(descriptors[scores > limit])
@@ -81,7 +85,7 @@ def review_pool(images: Category, features: Features, normal: NormalFeatures, ce
         **judge(task, scorer, limit, test, "before"),
     }
     for order in ORDERS:
-        chosen = choose_labelled(order, scores, limit, groups, cell.seed)
+        chosen = choose_labeled(order, scores, limit, groups, cell.seed)
         good = np.array([i for i in chosen if truth[i] < 0], dtype=np.int64)
         defects = np.array([i for i in chosen if truth[i] >= 0], dtype=np.int64)
         after = relearn(scorer, data, good, defects, cell.seed)
@@ -101,20 +105,22 @@ def describe_pool(
     return rows
 
 
-def find_limit(normal_scores: torch.Tensor) -> float:
-    return threshold_for(normal_scores.numpy(), RATE, -np.inf)
+def find_limit(scores: npt.NDArray[np.float64], normal_scores: torch.Tensor) -> float:
+    """The pool's threshold in a fit that nobody has reviewed."""
+    return discovery_threshold(scores, NormalTail.of(normal_scores.numpy()), FALSE_DISCOVERIES)
 
 
 def find_limit_after(after: Relearned, good: Index, defects: Index) -> float:
     """The threshold that `stssad refit` would set."""
-    if len(defects) < FEWEST_DEFECTS:
-        return find_limit(after.normal_scores)
     pool = after.pool_scores.numpy()
-    normal = after.normal_scores.numpy()
-    return reviewed_threshold(normal, pool[good], pool[defects], RATE, -np.inf)
+    limit = find_limit(pool, after.normal_scores)
+    if len(defects) < FEWEST_DEFECTS:
+        return limit
+    normal = NormalTail.of(after.normal_scores.numpy())
+    return reviewed_threshold(normal, pool[good], pool[defects], FALSE_ALARMS, limit)
 
 
-def choose_labelled(
+def choose_labeled(
     order: str,
     scores: npt.NDArray[np.float64],
     limit: float,

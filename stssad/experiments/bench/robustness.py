@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -30,7 +29,7 @@ from ...scoring.folds import random_folds
 from ...scoring.gaussian import ImageGaussian
 from ...scoring.memory_bank import MemoryBank
 from ...scoring.score import SMALL_BANK, PretrainedScore
-from ...scoring.threshold import threshold_for
+from ...scoring.tail import NormalTail
 from ...settings import PretrainedSettings
 from ...version import __version__
 from ..testbeds import mvtec
@@ -165,7 +164,7 @@ def line_of(cell: Cell, task: Task, scored: Scored, taught: Taught, test: Featur
         "anomalous": anomalous_share(task, cell),
     }
     for rate in RATES:
-        limit = threshold_for(normal, rate, -np.inf)
+        limit = NormalTail.of(normal).threshold(rate)
         flagged, found = task.shares_above(limit, scores)
         details |= {f"flagged {100 * rate:g} %": flagged, f"found {100 * rate:g} %": found}
     rounded = {name: float(f"{value:.4g}") for name, value in details.items()}

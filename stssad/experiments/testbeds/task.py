@@ -1,4 +1,4 @@
-"""A task: normal images, an unlabeled pool, and labelled test images."""
+"""A task: normal images, an unlabeled pool, and labeled test images."""
 
 from dataclasses import dataclass, field
 

@@ -73,7 +73,7 @@
         el("ul", {}, ...data.warnings.map(warning => el("li", {}, warning)))))
       const save = el("button", { type: "button", id: "save", class: "main" }, "Save this threshold")
       const gallery = Gallery.build($("pool"), data, {
-        moved: t => { save.disabled = t === data.threshold },
+        moved: (t, counts, headline) => { save.disabled = t === data.threshold; $("finding").textContent = headline },
         renamed: guarded((group, name) => request(`${base}/groups`, { group, name })),
       })
       document.querySelector(".control .buttons").prepend(save)
@@ -81,7 +81,6 @@
         await request(`${base}/threshold`, { score: gallery.state.threshold })
         data.threshold = gallery.state.threshold
         save.disabled = true
-        $("finding").textContent = (await request(`${base}/data`)).headline
       })
       window.gallery = gallery
       for (const tab of document.querySelectorAll("[role=tab]")) tab.onclick = () => {
@@ -89,6 +88,7 @@
           other.setAttribute("aria-selected", String(other === tab))
           $(other.dataset.tab).hidden = other !== tab
         }
+        if (tab.dataset.tab === "results") gallery.update()
         if (tab.dataset.tab === "review") review.start()
       }
       const review = setUpReview(data)
@@ -154,6 +154,7 @@
     const label = guarded(async word => {
       if (current === null) return
       await request(`${base}/labels`, { i: current, label: word, who: who() })
+      items[current].label = word
       state.counts[word]++
       state.counts.left--
       showCounts()
@@ -163,6 +164,7 @@
     const undo = guarded(async () => {
       const { i } = await request(`${base}/undo`, { who: who() })
       if (i === null) { showMessage("There is nothing to undo."); return }
+      delete items[i].label
       await more()
       queue = [i, ...queue.filter(other => other !== i)]
       show(i)
@@ -190,7 +192,7 @@
         })
         const names = list => list.slice(0, 8).map(i => items[i].name).join(", ") + (list.length > 8 ? " …" : "")
         $("refitted").replaceChildren(
-          el("p", {}, `Learned from ${result.n_good} good and ${result.n_defects} defective images. On the reviewed images:`),
+          el("p", {}, result.summary),
           el("div", { class: "beside" }, side("Before", result.before), side("After", result.after)),
           el("p", {}, result.added.length ? `Newly flagged: ${names(result.added)}` : "No image is newly flagged."),
           el("p", {}, result.gone.length ? `No longer flagged: ${names(result.gone)}` : "No image lost its flag."), accept)
