@@ -16,7 +16,8 @@ from stssad.experiments.bench.document import document, notes_beside
 from stssad.storage.files import replacing
 
 RESULTS, DOCUMENT = Path("results"), Path("docs/results.md")
-WITH_TABLES = (Path("docs/beyond-the-paper.md"), Path("docs/studio.md"), Path("README.md"))
+DOCS = ("beyond-the-paper.md", "decisions.md", "studio.md")
+WITH_TABLES = (*(Path("docs") / name for name in DOCS), Path("README.md"))
 
 
 def check_root(folder: Path) -> None:

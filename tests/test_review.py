@@ -324,9 +324,9 @@ def test_refit_by_the_command_line(folder: Path, tmp_path: Path, own: Path) -> N
     path = labels_file(folder, tmp_path / "m.csv", {0: "defect", 20: "good", 21: "unsure"})
     done = run("refit", own, "--labels", path, "--out", tmp_path / "new")
     assert done.returncode == 0, done.stderr
-    told = " ".join(done.stdout.split())
-    assert "Of 1 image labeled defect 1 → 1 flagged; of 1 labeled good 0 → 0 wrongly" in told
-    assert "Nothing changed: the score learns from 5 defects on." in told
+    text = " ".join(done.stdout.split())
+    assert "Of 1 image labeled defect 1 → 1 flagged; of 1 labeled good 0 → 0 wrongly" in text
+    assert "Nothing changed: the score learns from 5 defects on." in text
     assert {"report.html", "scores.csv", "labels.csv"} <= {
         p.name for p in (tmp_path / "new").iterdir()
     }

@@ -39,7 +39,7 @@ OF_METHOD: Mapping[str, str] = {
     "paper": "The paper's method (--method paper)",
 }
 OTHER = "To flag fewer or more: --sensitivity low or high."
-TOLD = ("unreadable", "few")  # remarks that a fit warns of itself
+WARNED_ALREADY = ("unreadable", "few")  # remarks that a fit warns of itself
 TYPES = f"Augmentation types to tune, separated by commas: {', '.join(TUNABLE).lower()}."
 
 
@@ -187,7 +187,7 @@ def fit_as(request: "FitRequest", run: "RunFolder", resume: bool, quiet: bool) -
         with begun(run, request, format_command(), resume):
             console.print(format_inputs(request, inputs))
             for remark in inputs.remarks:
-                if remark.code not in TOLD:
+                if remark.code not in WARNED_ALREADY:
                     warn(str(remark))
             model = fit_or_explain(run, request, inputs, progress)
         print_result(run, model, quiet)

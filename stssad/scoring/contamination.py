@@ -9,7 +9,7 @@ from .tail import ScoreArray
 
 QUANTILES = (0.75, 0.9, 0.97, 0.99)  # of normal scores: the images above show a lower end
 UPPER_QUANTILE = 0.5  # and this one the upper end: few anomalies score lower
-LEVEL_LOW, LEVEL_HIGH = 0.005, 0.05  # how often either end may be wrong
+LEVEL_LOW, LEVEL_HIGH = 0.005, 0.01  # how often either end may be wrong
 
 
 @dataclass(frozen=True)

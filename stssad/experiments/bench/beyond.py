@@ -11,7 +11,7 @@ from ...scoring.evidence import LEVEL
 from .cell import Line
 from .clean_pools import TESTBED as CLEAN
 from .decisions import TESTBED as DECISIONS
-from .decisions import format_decisions
+from .decisions import format_categories, format_decisions
 from .methods import PRETRAINED, RATES
 from .pixels import TESTBED as PIXELS
 from .review import TESTBED as REVIEW
@@ -246,7 +246,8 @@ def flagged(lines: Sequence[Line], rate: float) -> float:
 
 def mixed_table(lines: Sequence[Line]) -> str:
     """Pools that mix all kinds of a category."""
-    head = ["category", "pool", "AUROC", "untuned", "found at 1 %", "untuned outliers", "seeds"]
+    head = ["category", "pool", "AUROC", "untuned", "found at 1 %", "found in the pool"]
+    head += ["false there", "untuned outliers", "seeds"]
     mixed = [x for x in asked(lines) if x.cell.task.endswith(MIXED)]
     rows = []
     for category in sorted({x.cell.task.partition("/")[0] for x in mixed}):
@@ -264,6 +265,8 @@ def mixed_table(lines: Sequence[Line]) -> str:
                         format_auc(mean_auc(mine)),
                         format_auc(average(mine, "auc untuned")),
                         format_percent(average(mine, "found 1 %")),
+                        format_percent(average(mine, "pool found")),
+                        format_percent(average(mine, "pool false")),
                         f"{average(mine, 'outliers'):.0f} of {mine[0].n_pool}",
                         str(len(mine)),
                     ]
@@ -478,6 +481,11 @@ def decisions_table(lines: Sequence[Line]) -> str:
     return format_decisions([line for line in lines if line.cell.testbed == DECISIONS])
 
 
+def decisions_by_category(lines: Sequence[Line]) -> str:
+    """The same for each category."""
+    return format_categories([line for line in lines if line.cell.testbed == DECISIONS])
+
+
 TABLES: dict[str, Callable[[Sequence[Line]], str]] = {
     "main": main_table,
     "short": short_table,
@@ -491,4 +499,5 @@ TABLES: dict[str, Callable[[Sequence[Line]], str]] = {
     "review": review_table,
     "kinds": kinds_table,
     "decisions": decisions_table,
+    "decisions by category": decisions_by_category,
 }

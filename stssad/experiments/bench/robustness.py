@@ -25,6 +25,8 @@ from ...methods.anomaly_model import AnomalyModel
 from ...methods.pretrained import Scored, Taught, learn_from
 from ...registry import ENCODERS
 from ...scoring.contamination import contamination
+from ...scoring.decision import FALSE_DISCOVERIES
+from ...scoring.false_discovery import discovery_threshold
 from ...scoring.folds import random_folds
 from ...scoring.gaussian import ImageGaussian
 from ...scoring.memory_bank import MemoryBank
@@ -136,7 +138,9 @@ def answer(
                 of_normal = model.scorer.calibrate(crossed)  # type: ignore[operator]
                 scored = Scored(model, fold, of_normal, crossed)
                 taught = learn_from(features[light][task.pool], train, scored)
-                yield line_of(cell, task, scored, taught, features[light][task.test])
+                line = line_of(cell, task, scored, taught, features[light][task.test])
+                details = pool_details(category, task, taught)
+                yield replace(line, details={**line.details, **details})
 
 
 def pool_of(category: Category, kind: str, seed: int, share: float) -> Task:
@@ -170,6 +174,18 @@ def line_of(cell: Cell, task: Task, scored: Scored, taught: Taught, test: Featur
     rounded = {name: float(f"{value:.4g}") for name, value in details.items()}
     counts = (len(task.train), len(task.pool), len(task.test))
     return Line(cell, task.auc(scores), 0.0, {}, __version__, *counts, details=rounded)
+
+
+def pool_details(category: Category, task: Task, taught: Taught) -> dict[str, float]:
+    """What the default decision does with the pool, by its false discovery rate."""
+    pool, tail = taught.of_pool.scores.numpy(), NormalTail.of(taught.of_normal.scores.numpy())
+    defects = torch.cat([category.rows[kind] for kind in category.defects])
+    anomalous = torch.isin(task.pool, defects).numpy()
+    flagged = pool > discovery_threshold(pool, tail, FALSE_DISCOVERIES)
+    details = {"pool false": float(flagged[~anomalous].sum() / max(1, flagged.sum()))}
+    if anomalous.any():
+        details["pool found"] = float(flagged[anomalous].mean())
+    return {name: float(f"{value:.4g}") for name, value in details.items()}
 
 
 def anomalous_share(task: Task, cell: Cell) -> float:
