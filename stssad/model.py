@@ -191,7 +191,8 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
 
     def decision_function(self, images: Images) -> ScoreArray:
         """Anomaly scores (n,), larger = more anomalous."""
-        return score_images(self.model_, self._checked(images), self.engine).scores.numpy()
+        checked = self._checked(images)
+        return score_images(self.model_, checked, self.engine).scores.numpy()
 
     score_samples = decision_function  # scikit-learn's name; here too, larger = more anomalous
 
@@ -216,7 +217,8 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
 
     def anomaly_maps(self, images: Images) -> ScoreArray:
         """Where it is anomalous: (n, m, m) in [0, 1], on one scale for all images of this model."""
-        maps = score_images(self.model_, self._checked(images), self.engine).maps
+        checked = self._checked(images)
+        maps = score_images(self.model_, checked, self.engine).maps
         return scaled_maps(maps, self.map_scale_, self.image_size_).double().numpy()
 
     def save(self, folder: str | Path) -> None:

@@ -102,8 +102,11 @@ def test_light_is_compared_with_the_normal_images_own_and_screw_is_apart() -> No
         ["20 % darker", "0.8000", "0.7000"],
     ]
     assert rows_of("mixed", lines) == [
-        ["tile", "10 %", "0.9900", "0.8900", "50.0 %", "6 of 60", "1"]
+        ["tile", "10 %", "0.9900", "0.8900", "50.0 %", "-", "-", "6 of 60", "1"]
     ]
+    mixed = lines[-1]
+    known = replace(mixed, details={**mixed.details, "pool found": 0.7, "pool false": 0.1})
+    assert rows_of("mixed", [known])[0][5:7] == ["70.0 %", "10.0 %"]
 
 
 def test_calibration_counts_covered_intervals_and_claims() -> None:

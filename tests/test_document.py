@@ -108,6 +108,7 @@ def test_changed_results_change_the_documents(tmp_path: Path) -> None:
         "pyproject.toml",
         "results/pixels.jsonl",
         "docs/beyond-the-paper.md",
+        "docs/decisions.md",
         "docs/studio.md",
     ):
         (tmp_path / name).parent.mkdir(exist_ok=True)

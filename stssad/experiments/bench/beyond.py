@@ -64,6 +64,12 @@ def average(lines: Iterable[Line], name: str) -> float:
     return mean(line.details[name] for line in lines)
 
 
+def format_average(lines: Sequence[Line], name: str) -> str:
+    """In percent; lines of earlier versions may not have it."""
+    known = [line for line in lines if name in line.details]
+    return format_percent(average(known, name)) if known else NOT_RUN
+
+
 def mean_auc(lines: Iterable[Line]) -> float:
     return mean(line.auc for line in lines)
 
@@ -265,8 +271,8 @@ def mixed_table(lines: Sequence[Line]) -> str:
                         format_auc(mean_auc(mine)),
                         format_auc(average(mine, "auc untuned")),
                         format_percent(average(mine, "found 1 %")),
-                        format_percent(average(mine, "pool found")),
-                        format_percent(average(mine, "pool false")),
+                        format_average(mine, "pool found"),
+                        format_average(mine, "pool false"),
                         f"{average(mine, 'outliers'):.0f} of {mine[0].n_pool}",
                         str(len(mine)),
                     ]
