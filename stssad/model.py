@@ -96,11 +96,10 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
         Restarts keep their state in `checkpoints`, from which a stopped fit resumes to the same
         bits, and their warm starts, for other fits of the same images, in `warm_starts`.
         """
-        folders = checkpoints, warm_starts
-        problem, about_files = pose_problem(self, train, unlabeled, progress, *folders)
+        problem, remarks = pose_problem(self, train, unlabeled, progress, checkpoints, warm_starts)
         fitted, workings = METHODS[self.method].fit(problem)
         self.workings_: Workings = workings  # until the model is saved and loaded
-        fitted.warnings.extend(about_files)
+        fitted.warnings.extend(remarks)
         self._take(problem.choices, fitted, self._requested())
         if on_scored is not None:
             on_scored(self)
@@ -201,8 +200,7 @@ class STSSAD(BaseEstimator):  # type: ignore[misc]
         return labels_above(self.decision_function(images), self.threshold_)
 
     def predict_proba(self, images: Images) -> ScoreArray:
-        """(n, 2), normal and anomaly: a logistic of the score, ½ at the threshold, as wide as
-        normal scores. It ranks as the score does; it is no posterior."""
+        """(n, 2), normal and anomaly: a logistic of the score, ½ at the threshold; no posterior."""
         scores, width = self.decision_function(images), float(self.normal_scores_.std())
         return shares_of_two(scores, self.threshold_, width)
 
