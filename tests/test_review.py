@@ -230,7 +230,8 @@ def test_labeled_defects_raise_what_resembles_them(seed: int) -> None:
     normal = NormalFeatures(Features(train), Features(relit), source)
     score = PretrainedScore()
     score.calibrate(score.fit(normal, random_folds(200, 0), 0))
-    data = RefitData(train, relit, source, [], pool, [], pool[:0], [])
+    folds = torch.arange(len(pool)) % 10
+    data = RefitData(train, relit, source, [], pool, folds, [], pool[:0], [])
     before, after = (  # without and with labeled defects; the good ones are the same
         relearn(score, data, np.arange(40, 50), np.arange(n), 0).pool_scores for n in (0, 20)
     )

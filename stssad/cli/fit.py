@@ -287,7 +287,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def print_result(run: "RunFolder", model: "STSSAD", quiet: bool) -> None:
-    from ..report.presentation import format_decision, format_finding
+    from ..report.presentation import format_decision, format_finding, format_lesson
     from ..runs.summary import read_summary
 
     for warning in model.warnings_:
@@ -295,4 +295,6 @@ def print_result(run: "RunFolder", model: "STSSAD", quiet: bool) -> None:
     console = make_console(quiet)
     summary = read_summary(run.path)
     console.print(f"{format_finding(summary)}\n{format_decision(summary)} {OTHER}")
+    if summary.lesson is not None:
+        console.print(format_lesson(summary))
     console.print(f"report: {run.report}\nscores of the pool: {run.scores}")

@@ -24,8 +24,10 @@ from ..registry import AUGMENTATIONS, DEFAULTS, ENCODERS
 from ..scoring.anomaly_map import MapScale
 from ..scoring.conditions import find_differences, measure_conditions
 from ..scoring.contamination import contamination
-from ..scoring.folds import PartScores, keep_twins_together, random_folds
+from ..scoring.folds import N_FOLDS, PartScores, keep_twins_together, random_folds
 from ..scoring.lesson import Lesson, outlier_limit
+from ..scoring.pool_auc import Sides
+from ..scoring.pool_part import CANDIDATES, PoolPart, PoolProblem, Trial, choose_part
 from ..scoring.score import PretrainedScore, Scores
 from ..scoring.threshold import held_out_split
 from ..settings import PretrainedSettings
@@ -88,11 +90,10 @@ class PretrainedMethod:
             warnings=[],
             map_scale=map_scale(scored.of_normal, None),
         )
-        workings = Workings(normal, None, None, scored.crossed)
+        workings = Workings(normal, None, crossed=scored.crossed)
         if problem.pool is not None:
             pool = encode_pool(problem, encoding, problem.pool)
-            fitted, workings = learn_pool(fitted, workings, scored, pool)
-            fitted.warnings.extend(about_conditions(find_differences(train, problem.pool)))
+            fitted, workings = learn_pool(problem, fitted, workings, scored, pool)
         if len(held_out):
             unseen = encoding(held_out, lambda n_done: None)
             fitted = replace(fitted, normal_scores=model.score_features(unseen).scores)
@@ -207,10 +208,10 @@ class Scored:
     crossed: list[PartScores]  # the same of each part
 
 
-def folds_for(images: Tensor, seed: int) -> Tensor:
-    """Folds of normal images, in which copies of one image stay together."""
+def folds_for(images: Tensor, seed: int, n_folds: int = N_FOLDS) -> Tensor:
+    """Folds of images, in which copies of one image stay together."""
     first = torch.from_numpy(twin_groups(make_thumbnails(images)))
-    return keep_twins_together(random_folds(len(images), seed), first)
+    return keep_twins_together(random_folds(len(images), seed, n_folds), first)
 
 
 def fit_score(
@@ -235,40 +236,78 @@ class Taught:
     of_pool: Scores
     crossed: list[PartScores]
     lesson: Lesson
+    trial: Trial
     untaught: PretrainedScore  # the score before
     untaught_pool: Tensor  # what it said of the pool
 
 
-def learn_from(pool: Features, normal: NormalFeatures, scored: Scored) -> Taught:
-    """Let those of the pool that the score finds outlying teach it the direction they share."""
+def learn_from(
+    pool: Features, pool_fold: Tensor, normal: NormalFeatures, scored: Scored, differs: bool = False
+) -> Taught:
+    """Let the pool teach the score a direction, if images that had no part in it say that it helps;
+    else its outliers teach the one that they share. `differs`: the pool was taken under other
+    conditions, and that is what a direction would show."""
     model, score = scored.model, scored.model.scorer
     assert isinstance(score, PretrainedScore)
     untaught, of_pool = copy.deepcopy(score), model.score_features(pool)
-    limit = outlier_limit(scored.of_normal.scores)
-    outliers = pool[(of_pool.scores > limit).nonzero()[:, 0]]
-    crossed, lesson = score.learn(outliers, normal, scored.fold, scored.crossed)
+    of_all = scored.of_normal
+    problem = score.pool_problem(normal, scored.fold, of_all, pool, pool_fold, of_pool.maps)
+    trial = choose_part(problem)
+    if differs:
+        trial = replace(trial, weight=0.0, differs=True)
     before = of_pool.scores
+    outliers = pool[(before > outlier_limit(scored.of_normal.scores)).nonzero()[:, 0]]
+    if trial.is_taught:
+        score.gaussian.forget()
+        lesson = Lesson(len(outliers), 0.0, 0.0)
+        of_normal, of_pool = learn_direction(score, problem, trial, scored.of_normal, of_pool)
+        return Taught(of_normal, of_pool, scored.crossed, lesson, trial, untaught, before)
+    crossed, lesson = score.learn(outliers, normal, scored.fold, scored.crossed)
     if lesson.weight == 0:
-        return Taught(scored.of_normal, of_pool, scored.crossed, lesson, untaught, before)
-    of_normal = score.calibrate(crossed)
-    return Taught(of_normal, model.score_features(pool), crossed, lesson, untaught, before)
+        return Taught(scored.of_normal, of_pool, scored.crossed, lesson, trial, untaught, before)
+    of_normal, of_pool = score.calibrate(crossed), model.score_features(pool)
+    return Taught(of_normal, of_pool, crossed, lesson, trial, untaught, before)
+
+
+def learn_direction(
+    score: PretrainedScore, problem: PoolProblem, trial: Trial, of_normal: Scores, of_pool: Scores
+) -> tuple[Scores, Scores]:
+    """Add what was tried to the score; scores of normal images and pool with it, each along a
+    direction that it had no part in."""
+    scores = Sides(of_normal.scores.numpy(), of_pool.scores.numpy())
+    direction, along = problem.embeddings.learn(CANDIDATES[trial.candidate](scores))
+    score.pool_part = PoolPart.of(direction, trial.weight, along, scores)
+    summed = score.pool_part.sums(scores, along)
+    return (
+        replace(of_normal, scores=torch.from_numpy(summed.normal)),
+        replace(of_pool, scores=torch.from_numpy(summed.pool)),
+    )
 
 
 def learn_pool(
-    fitted: Fitted, workings: Workings, scored: Scored, pool: Features
+    problem: FitProblem, fitted: Fitted, workings: Workings, scored: Scored, pool: Features
 ) -> tuple[Fitted, Workings]:
     """The fit after it has learned from the pool, and what it says of it."""
-    taught = learn_from(pool, workings.normal, scored)
+    assert problem.pool is not None
+    differences = find_differences(problem.train[fitted.train_index], problem.pool)
+    pool_fold = folds_for(problem.pool, problem.seed, int(scored.fold.max()) + 1)
+    taught = learn_from(pool, pool_fold, workings.normal, scored, bool(differences))
+    fitted.warnings.extend(about_conditions(differences))
     share = contamination(taught.untaught_pool.numpy(), scored.of_normal.scores.numpy())
     fitted = replace(
         fitted,
         normal_scores=taught.of_normal.scores,
         map_scale=map_scale(taught.of_normal, taught.of_pool),
-        pool=PoolResult(taught.of_pool.scores, taught.lesson, share),
+        pool=PoolResult(taught.of_pool.scores, taught.lesson, share, taught.trial),
     )
     maps = taught.of_pool.maps
     return fitted, replace(
-        workings, pool=pool, pool_maps=maps, crossed=taught.crossed, untaught=taught.untaught
+        workings,
+        pool=pool,
+        pool_maps=maps,
+        pool_fold=pool_fold,
+        crossed=taught.crossed,
+        untaught=taught.untaught,
     )
 
 

@@ -14,6 +14,7 @@ from ..scoring.contamination import Contamination
 from ..scoring.evidence import Evidence
 from ..scoring.folds import PartScores
 from ..scoring.lesson import Lesson
+from ..scoring.pool_part import Trial
 from ..settings import AnySettings
 from ..tuning.progress import Notify
 from ..tuning.val_loss import ValLoss
@@ -67,6 +68,7 @@ class PoolResult:
     lesson: Lesson | None  # of its outliers; None: the method doesn't learn from them
     # From scores that have learned nothing from the pool, so that they can't bear themselves out.
     contamination: Contamination
+    trial: Trial | None = None  # of a direction to learn from it; None: the method learns none
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ class Workings:
     normal: NormalFeatures  # of the images that were fitted to
     pool: Features | None
     pool_maps: Tensor | None = None  # anomaly maps (m, h, w)
+    pool_fold: Tensor | None = None  # (m,): images of one fold teach the others, not themselves
     crossed: list[PartScores] = field(default_factory=list)  # of each part, for normal images
     untaught: nn.Module | None = None  # the score before it learned from the pool
     held_out: Features | None = None  # normal images that set the threshold, if any

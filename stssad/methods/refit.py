@@ -22,7 +22,10 @@ from ..scoring.gaussian import ImageGaussian
 from ..scoring.lesson import Lesson, outlier_limit
 from ..scoring.memory_bank import MemoryBank, all_nearest_distances
 from ..scoring.nuisance import without
+from ..scoring.pool_auc import Sides
+from ..scoring.pool_part import CANDIDATES, PoolEmbeddings, PoolPart, Trial
 from ..scoring.score import PretrainedScore
+from ..scoring.tail import ScoreArray
 from ..storage.files import require
 from .anomaly_model import AnomalyModel
 from .problem import Fitted, Workings
@@ -31,7 +34,7 @@ N_PATCHES = 16  # patches of each image
 CHUNK = 16  # images at a time
 FEWEST_DEFECTS = 5  # labeled ones, below which the score learns nothing from them
 Index = npt.NDArray[np.int64]
-EMBEDDINGS = ("normal", "relit", "source", "pool", "held_out")
+EMBEDDINGS = ("normal", "relit", "source", "pool", "pool_fold", "held_out")
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,8 @@ class RefitData:
     relit: Tensor  # of normal images in other light (k, d), and which each is a copy of (k,)
     source: Tensor
     normal_far: list["FarPatches"]  # of normal images, from banks that haven't seen them
-    pool: Tensor  # embeddings (m, d)
+    pool: Tensor  # embeddings (m, d), and folds (m,)
+    pool_fold: Tensor
     far: list["FarPatches"]
     held_out: Tensor  # embeddings (h, d) of the normal images that set the threshold; often none
     held_far: list["FarPatches"]
@@ -83,6 +87,9 @@ def check_refit_data(data: RefitData, fitted: Fitted) -> None:
     source = data.source
     sound = source.shape == (n_relit,) and source.dtype == torch.int64
     require(sound and bool(((source >= 0) & (source < n_normal)).all()), "wrong source")
+    fold = data.pool_fold
+    sound = fold.shape == (n_pool,) and fold.dtype == torch.int64 and bool((fold >= 0).all())
+    require(sound, "wrong folds")
     of_banks = (data.far, n_pool), (data.normal_far, n_normal), (data.held_far, n_held)
     require(all(len(far) == len(banks) for far, _ in of_banks), "wrong number of banks")
     for k, bank in enumerate(banks):
@@ -127,7 +134,7 @@ class FarPatches:
 def collect_refit_data(scorer: PretrainedScore, workings: Workings) -> RefitData:
     """Right after a fit."""
     normal, pool = workings.normal, workings.pool
-    assert pool is not None
+    assert pool is not None and workings.pool_fold is not None
     _, *of_banks = workings.crossed
     banks = zip(scorer.for_banks(normal.features), of_banks, strict=True)
     held_out = pool[:0] if workings.held_out is None else workings.held_out
@@ -139,6 +146,7 @@ def collect_refit_data(scorer: PretrainedScore, workings: Workings) -> RefitData
             find_far_patches(bank, features, scores.maps) for (bank, features), scores in banks
         ],
         pool=pool.pooled.cpu(),
+        pool_fold=workings.pool_fold,
         far=[find_far_patches(*bank) for bank in scorer.for_banks(pool)],
         held_out=held_out.pooled.cpu(),
         held_far=[find_far_patches(*bank) for bank in scorer.for_banks(held_out)],
@@ -186,7 +194,7 @@ def refit(fitted: Fitted, data: RefitData, good: Index, defects: Index, seed: in
             "among the normal images"
         )
     device = scorer.total.device
-    new = relearn(scorer, data, good, defects, seed)
+    new = relearn(scorer, data, good, defects, seed, fitted.pool.trial)
     old = fitted.model
     model = AnomalyModel(old.encoder, new.scorer.to(device), old.image_size, old.small_size)
     return replace(
@@ -198,7 +206,12 @@ def refit(fitted: Fitted, data: RefitData, good: Index, defects: Index, seed: in
 
 
 def relearn(
-    scorer: PretrainedScore, data: RefitData, good: Index, defects: Index, seed: int
+    scorer: PretrainedScore,
+    data: RefitData,
+    good: Index,
+    defects: Index,
+    seed: int,
+    trial: Trial | None = None,
 ) -> Relearned:
     """Fit the parts again, with the good ones among the normal images; then learn from defects.
 
@@ -210,25 +223,53 @@ def relearn(
     own = torch.from_numpy(good)
     pooled = torch.cat([data.normal, data.pool[own]])
     normal = NormalFeatures(Features(pooled), Features(data.relit), data.source)
-    scorer.gaussian = gaussian = ImageGaussian(**scorer.gaussian.config())
+    scorer.gaussian, scorer.pool_part = ImageGaussian(**scorer.gaussian.config()), PoolPart()
+    gaussian = scorer.gaussian
     fold = random_folds(len(normal), seed)
     of_banks = extend_banks(scorer, data, own)
     crossed = [gaussian.fit(normal, fold), *map(PartScores, of_banks.normal)]
     n_before = len(data.normal)
     plain_normal = scorer.calibrate(keep_first(n_before, crossed)).scores
     plain = scorer.combined([gaussian(Features(data.pool)), *of_banks.pool])
-    limit = outlier_limit(plain_normal)
-    teachers = choose_teachers(plain.numpy() > limit, good, defects)
+    direction_is_taught = trial is not None and trial.is_taught
+    outlying = (plain > outlier_limit(plain_normal)).numpy() & (not direction_is_taught)
     if len(defects) >= FEWEST_DEFECTS:
         gaussian.density.examples = Examples(
             data.pool[torch.from_numpy(defects)], data.pool[own] if len(own) else None
         )
+    teachers = choose_teachers(outlying, good, defects)
     crossed, lesson = scorer.learn(Features(data.pool)[teachers], normal, fold, crossed)
-    normal_scores = scorer.calibrate(keep_first(n_before, crossed)).scores
-    if len(data.held_out):  # they set the threshold
-        normal_scores = scorer.combined([gaussian(Features(data.held_out)), *of_banks.held_out])
+    of_normal = scorer.calibrate(keep_first(n_before, crossed)).scores
     of_image = score_pool_embeddings(gaussian, normal, fold, data, (good, defects))
-    return Relearned(scorer, normal_scores, scorer.combined([of_image, *of_banks.pool]), lesson)
+    scores = Sides(of_normal.numpy(), scorer.combined([of_image, *of_banks.pool]).numpy())
+    if trial is not None and trial.is_taught:
+        weights = CANDIDATES[trial.candidate](Sides(plain_normal.numpy(), plain.numpy()))
+        weights[good], weights[defects] = 0.0, 1.0
+        embeddings = gaussian.pool_embeddings(normal, fold, data.pool, data.pool_fold)
+        scores = learn_again(scorer, embeddings, weights, trial.weight, scores, good)
+    if len(data.held_out):  # they set the threshold
+        parts = [gaussian(Features(data.held_out)), *of_banks.held_out]
+        held_out = scorer.whole(parts, Features(data.held_out))
+        scores = Sides(held_out.numpy(), scores.pool)
+    of_normal, of_pool = torch.from_numpy(scores.normal), torch.from_numpy(scores.pool)
+    return Relearned(scorer, of_normal, of_pool, lesson)
+
+
+def learn_again(
+    scorer: PretrainedScore,
+    embeddings: PoolEmbeddings,
+    weights: ScoreArray,
+    weight: float,
+    scores: Sides,
+    good: Index,
+) -> Sides:
+    """The pool's direction, by other weights of its images; scores with it."""
+    direction, along = embeddings.learn(weights)
+    n_before = len(scores.normal)
+    along.pool[good] = along.normal[n_before:]  # under whitenings that haven't seen them
+    along = Sides(along.normal[:n_before], along.pool)
+    scorer.pool_part = PoolPart.of(direction, weight, along, scores)
+    return scorer.pool_part.sums(scores, along)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from ..methods.frozen_restart import PretrainedCandidate
 from ..methods.paper_candidate import PaperCandidate
 from ..runs.summary import Summary
 from ..scoring.evidence import LEVEL
+from ..scoring.pool_auc import AHEAD_OF
+from ..scoring.pool_part import Trial
 
 Curve = tuple[list[int], list[float]]  # iterations and values; a warm start is before 0
 
@@ -100,7 +102,7 @@ def format_pretrained_evidence(s: Summary) -> str:
     """Whether the pool supports the learned augmentation."""
     evidence = s.evidence
     if evidence is None:
-        return ""
+        return format_lesson(s)
     what = f"{s.noun} ({s.learned['type']})"
     numbers = f"J = {evidence.alignment:.2f}, p = {evidence.p_value:.2g}"
     tested = f"tuned on each half of the images, the test chose {' and '.join(evidence.tested)}"
@@ -118,12 +120,29 @@ def format_pretrained_evidence(s: Summary) -> str:
 
 def format_lesson(s: Summary) -> str:
     """What the scores have learned from the pool."""
+    if s.trial is not None and s.trial.is_taught:
+        gain = s.trial.gain
+        return (
+            "The pool taught the scores a direction: "
+            f"{100 * gain.after:.0f} % of its images, instead of {100 * gain.before:.0f} %, now "
+            f"score above {AHEAD_OF} normal images drawn at random (p = {gain.p_value:.1g}, on "
+            "images that had no part in it)."
+        )
+    if s.trial is not None and s.trial.is_refused:
+        return (
+            "The pool taught the scores no direction: most of its images, not only its anomalies, "
+            "differ from the normal ones in it. Were they recorded in the same way?"
+        )
     if s.lesson is None or s.lesson.weight == 0:
-        return "The pool has not changed the scores."
+        return f"The pool taught the scores nothing{format_trial(s.trial)}."
     return (
         f"{s.lesson.n_outliers} images of the pool are outliers that share a direction (mean "
         f"cosine of pairs {s.lesson.agreement:.2f}): scores are up-weighted along it."
     )
+
+
+def format_trial(trial: Trial | None) -> str:
+    return "" if trial is None else f" (a direction learned from it: p = {trial.gain.p_value:.1g})"
 
 
 PRETRAINED = Description(

@@ -20,6 +20,8 @@ from ..scoring.contamination import Contamination
 from ..scoring.decision import Decision, Source
 from ..scoring.evidence import Evidence
 from ..scoring.lesson import Lesson
+from ..scoring.pool_auc import Gain
+from ..scoring.pool_part import Trial
 from ..storage.files import (
     DamagedError,
     WrongContentError,
@@ -148,7 +150,8 @@ def content_of(saved: SavedModel) -> Content:
 
 def pool_content(pool: PoolResult) -> Content:
     lesson = pool.lesson and asdict(pool.lesson)
-    return {"lesson": lesson, "contamination": asdict(pool.contamination)}
+    trial = pool.trial and asdict(pool.trial)
+    return {"lesson": lesson, "trial": trial, "contamination": asdict(pool.contamination)}
 
 
 def explanation_content(explanation: Explanation) -> Content:
@@ -275,7 +278,12 @@ def decision_in(content: Content) -> Decision:
 
 def pool_in(content: Content, tensors: Mapping[str, Tensor]) -> PoolResult:
     lesson = content["lesson"] and Lesson(**content["lesson"])
-    return PoolResult(tensors["pool_scores"], lesson, Contamination(**content["contamination"]))
+    share, trial = Contamination(**content["contamination"]), trial_in(content["trial"])
+    return PoolResult(tensors["pool_scores"], lesson, share, trial)
+
+
+def trial_in(content: Content | None) -> Trial | None:
+    return Trial(**{**content, "gain": Gain(**content["gain"])}) if content else None
 
 
 def explanation_in(content: Content, method: Method, choices: Choices) -> Explanation:

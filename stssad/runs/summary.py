@@ -12,11 +12,14 @@ from ..scoring.decision import Decision, Thresholds, flagged_at
 from ..scoring.evidence import Evidence
 from ..scoring.false_discovery import q_values
 from ..scoring.lesson import Lesson
+from ..scoring.pool_part import Trial
 from ..scoring.tail import NormalTail, ScoreArray
 from ..scoring.threshold import borderline
 from ..storage.files import intact, read_tensors
 from .folder import RunFolder
-from .saved_model import ADVICE, read_content
+from .saved_model import ADVICE, read_content, trial_in
+
+NO_POOL = {"lesson": None, "trial": None, "contamination": None}
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class Summary:
     chosen: int | None
     evidence: Evidence | None
     lesson: Lesson | None
+    trial: Trial | None
     threshold: float  # of new images
     pool_threshold: float
     false_alarms: float  # that `threshold` keeps
@@ -97,7 +101,7 @@ def read_summary(folder: Path) -> Summary:
 
 
 def summary_from(content: dict[str, Any], arrays: dict[str, Any]) -> Summary:
-    summary, pool = content["summary"], content["pool"] or {"lesson": None, "contamination": None}
+    summary, pool = content["summary"], content["pool"] or NO_POOL
     explanation = content["explanation"] or {"candidates": [], "chosen": None, "evidence": None}
     evidence = explanation["evidence"]
     return Summary(
@@ -118,6 +122,7 @@ def summary_from(content: dict[str, Any], arrays: dict[str, Any]) -> Summary:
         requested=Decision(content["false_alarms"], content["false_discoveries"]),
         floor=-np.inf if summary["floor"] is None else summary["floor"],
         lesson=pool["lesson"] and Lesson(**pool["lesson"]),
+        trial=trial_in(pool["trial"]),
         contamination=pool["contamination"] and Contamination(**pool["contamination"]),
         warnings=content["warnings"],
         normal_scores=arrays["normal_scores"],

@@ -10,6 +10,7 @@ from ..encoders.features import Features, NormalFeatures
 from .examples import Examples
 from .folds import PartScores, random_folds
 from .lesson import DIRECTIONS, Lesson, lesson_of
+from .pool_part import PoolEmbeddings
 from .whitening import N_NUISANCE, Whitening
 
 
@@ -107,6 +108,11 @@ class ImageGaussian(nn.Module):
         """What only `crossed` needs; it makes it again."""
         self._by_fold = []
 
+    def by_fold(self, normal: NormalFeatures, fold: Tensor) -> list[Whitening]:
+        """A whitening without each fold of the normal images."""
+        self._by_fold = self._by_fold or self._whitenings(normal, fold)
+        return self._by_fold
+
     def _whitenings(self, normal: NormalFeatures, fold: Tensor) -> list[Whitening]:
         device = self.density.weight.device
         return [
@@ -122,13 +128,23 @@ class ImageGaussian(nn.Module):
         """Scores of the normal images that were fitted to, each from a density that hasn't seen its
         fold; `own`: which labeled example each is (`Examples.gain`)."""
         distances = torch.empty(len(normal), dtype=torch.float64)
-        self._by_fold = self._by_fold or self._whitenings(normal, fold)
-        for k, whitening in enumerate(self._by_fold):
+        for k, whitening in enumerate(self.by_fold(normal, fold)):
             of_others = self.density.seen_by(whitening)
             rows = fold == k
             of_fold = of_others.distance(normal.pooled[rows], None if own is None else own[rows])
             distances[rows] = of_fold.cpu()
         return PartScores(distances)
+
+    def pool_embeddings(
+        self, normal: NormalFeatures, fold: Tensor, pool: Tensor, pool_fold: Tensor
+    ) -> PoolEmbeddings:
+        """What a direction is learned from."""
+        whitening, by_fold = self.density.whitening, self.by_fold(normal, fold)
+        return PoolEmbeddings(normal.pooled, fold, pool, pool_fold, whitening, by_fold)
+
+    def whitened(self, features: Features) -> Tensor:
+        w: Tensor = self.density.whitening(features.pooled)
+        return w
 
     def forward(self, features: Features) -> Tensor:
         """(n,): each image's distance."""

@@ -20,6 +20,7 @@ PROJECTED = 64  # dimensions in which the coreset is chosen
 COMPARED = 4096  # patches compared at a time
 SCORED = 16  # images scored at a time in a fit
 MOST_PATCHES = 60_000  # from which the coreset is chosen
+FAR = 64  # patches of an image that are looked at when a fold is left out
 LIGHT_STRIDE = 4  # of the patches along which light is looked at, one in so many each way
 
 
@@ -93,6 +94,7 @@ class MemoryBank(nn.Module):
         self.nuisance: Tensor
         self.register_buffer("bank", torch.empty(0))
         self.register_buffer("nuisance", torch.empty(0))
+        self._n_of_fold: list[int] = []  # patches in the bank, of each fold of the last fit
 
     def config(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in ("size", "n_highest", "n_nuisance")}
@@ -115,7 +117,37 @@ class MemoryBank(nn.Module):
                 scores[index] = highest(distances, self.n_highest).cpu()
                 maps[index] = distances.cpu()
         self.bank = canonical(rows[chosen]).to(device)
+        self._n_of_fold = torch.bincount(fold[images[chosen]]).tolist()
         return PartScores(scores, maps)
+
+    def left_out(self, features: Features, maps: Tensor | None = None) -> Tensor:
+        """(n, k): scores by the bank without each fold of the normal images, right after a fit;
+        `maps`: distances (n, h, w) from the whole bank, if they are known.
+
+        Only patches that are far from the whole bank are looked at: the others can be among the
+        highest only where one fold alone resembles them.
+        """
+        index = torch.split(torch.arange(len(features)), SCORED)
+
+        def work(rows: Tensor) -> Tensor:
+            chunk = features[rows]
+            return self._left_out(chunk, self(chunk) if maps is None else maps[rows])
+
+        return torch.cat(list(each(index, work)))
+
+    def _left_out(self, features: Features, maps: Tensor) -> Tensor:
+        assert features.patches is not None
+        far = maps.flatten(1).topk(min(FAR, maps[0].numel())).indices.to(self.bank.device)
+        patches = as_rows(features.patches.to(self.bank.device))
+        first = torch.arange(len(far), device=far.device)[:, None] * maps[0].numel()
+        rows = without(patches[(first + far).flatten()], self.nuisance)
+        folds = torch.split(self.bank, self._n_of_fold)
+        nearest = [nearest_distances(rows, of_fold).reshape(*far.shape, 1) for of_fold in folds]
+        scores = []
+        for k in range(len(nearest)):
+            others = torch.stack(nearest[:k] + nearest[k + 1 :]).amin(dim=0)
+            scores.append(highest(others, self.n_highest))
+        return torch.stack(scores, dim=1).cpu()
 
     def forward(self, features: Features) -> Tensor:
         """(n, h, w): of each patch the distance to the nearest normal one."""

@@ -18,6 +18,8 @@ from .folds import PartScores
 from .gaussian import GaussianDensity, ImageGaussian
 from .lesson import Lesson
 from .memory_bank import MemoryBank, highest
+from .pool_auc import Sides
+from .pool_part import PoolPart, PoolProblem
 
 SMALL_BANK = 5_000  # patches of the smaller images that are kept: there are a quarter as many
 NEGLIGIBLE = 1e-6  # of the median distance: what is nearer is a copy
@@ -74,6 +76,7 @@ class PretrainedScore(nn.Module):
     ) -> None:
         super().__init__()
         self.gaussian, self.bank, self.small_bank = gaussian or ImageGaussian(), bank, small_bank
+        self.pool_part = PoolPart()
         n = 1 + len(self.banks)
         self.centers: Tensor
         self.spreads: Tensor
@@ -168,7 +171,39 @@ class PretrainedScore(nn.Module):
             distances = bank(seen)
             maps.append(distances)
             parts.append(highest(distances, bank.n_highest))
-        return Scores(self.combined(parts), parts, maps[0] if maps else None)
+        return Scores(self.whole(parts, features), parts, maps[0] if maps else None)
+
+    def whole(self, parts: list[Tensor], features: Features) -> Tensor:
+        """One score (n,) from those of the parts, and from what the pool has taught."""
+        scores = self.combined(parts)
+        if not self.pool_part.is_taught:
+            return scores
+        return self.pool_part(scores, self.gaussian.whitened(features))  # type: ignore[no-any-return]
+
+    def pool_problem(
+        self,
+        normal: NormalFeatures,
+        fold: Tensor,
+        of_normal: Scores,
+        pool: Features,
+        own: Tensor,
+        maps: Tensor | None,
+    ) -> PoolProblem:
+        """Right after a fit: what may be learned from a pool; `own` (m,) are the pool's folds,
+        `maps` its anomaly maps."""
+        by_fold = self.gaussian.by_fold(normal, fold)
+        images = [
+            self.gaussian.density.seen_by(whitening).distance(pool.pooled) for whitening in by_fold
+        ]
+        pairs = zip(self.for_banks(pool), [maps, None], strict=False)
+        banks = [bank.left_out(seen, known) for (bank, seen), known in pairs]
+        parts = [torch.stack(images, dim=1), *(x.to(self.total.device) for x in banks)]
+        left_out = torch.stack(
+            [self.combined([part[:, k] for part in parts]) for k in range(len(by_fold))], dim=1
+        ).cpu()
+        held_out = left_out[torch.arange(len(own)), own].numpy()
+        embeddings = self.gaussian.pool_embeddings(normal, fold, pool.pooled, own)
+        return PoolProblem(embeddings, Sides(of_normal.scores.numpy(), held_out), left_out.numpy())
 
 
 def least_distance(distances: Tensor) -> Tensor:

@@ -156,13 +156,15 @@ def judge(
         model = AnomalyModel(category.encoder, scorer, SIZE, SMALL)
         scored = Scored(model, fold, scorer.calibrate(crossed), crossed)
         rows, anomalous = division.pool(share)
-        taught = learn_from(features[rows], train, scored)
+        pool_fold = folds_for(category.images[rows], seed, int(fold.max()) + 1)
+        taught = learn_from(features[rows], pool_fold, train, scored)
         unseen = model.score_features(features[division.unseen]).scores.numpy()
         of_normal, of_pool = taught.of_normal.scores.numpy(), taught.of_pool.scores.numpy()
         details = measure(of_normal, unseen, of_pool, anomalous)
         true = float(anomalous.mean())
         estimate = contamination(taught.untaught_pool.numpy(), scored.of_normal.scores.numpy())
         details |= {
+            "taught": taught.trial.weight,
             "contamination": estimate.estimate,
             "contamination low": estimate.low,
             "contamination high": estimate.high,

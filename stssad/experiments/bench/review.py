@@ -13,7 +13,7 @@ import torch
 
 from ...encoders.features import Features, NormalFeatures
 from ...methods.anomaly_model import AnomalyModel
-from ...methods.pretrained import Scored, learn_from
+from ...methods.pretrained import Scored, folds_for, learn_from
 from ...methods.problem import Workings
 from ...methods.refit import (
     FEWEST_DEFECTS,
@@ -70,8 +70,11 @@ def review_pool(images: Category, features: Features, normal: NormalFeatures, ce
     crossed = scorer.fit(train, fold, cell.seed)
     pool, test = features[task.pool], features[task.test]
     model = AnomalyModel(images.encoder, scorer, SIZE, SMALL)
-    taught = learn_from(pool, train, Scored(model, fold, scorer.calibrate(crossed), crossed))
-    data = collect_refit_data(scorer, Workings(train, pool, crossed=taught.crossed))
+    pool_fold = folds_for(images.images[task.pool], cell.seed, int(fold.max()) + 1)
+    scored = Scored(model, fold, scorer.calibrate(crossed), crossed)
+    taught = learn_from(pool, pool_fold, train, scored)
+    workings = Workings(train, pool, pool_fold=pool_fold, crossed=taught.crossed)
+    data = collect_refit_data(scorer, workings)
     truth = number_kinds(images, task.pool)
     scores = taught.of_pool.scores.numpy()
     limit = find_limit(scores, taught.of_normal.scores)
@@ -88,7 +91,7 @@ def review_pool(images: Category, features: Features, normal: NormalFeatures, ce
         chosen = choose_labeled(order, scores, limit, groups, cell.seed)
         good = np.array([i for i in chosen if truth[i] < 0], dtype=np.int64)
         defects = np.array([i for i in chosen if truth[i] >= 0], dtype=np.int64)
-        after = relearn(scorer, data, good, defects, cell.seed)
+        after = relearn(scorer, data, good, defects, cell.seed, taught.trial)
         details |= judge(task, after.scorer, find_limit_after(after, good, defects), test, order)
     rounded = {name: float(f"{value:.4g}") for name, value in details.items()}
     counts = (len(task.train), len(task.pool), len(task.test))

@@ -22,7 +22,7 @@ from ...encoders.features import Features, NormalFeatures
 from ...images.reading import Reading
 from ...images.source import find_images, read_images
 from ...methods.anomaly_model import AnomalyModel
-from ...methods.pretrained import Scored, Taught, learn_from
+from ...methods.pretrained import Scored, Taught, folds_for, learn_from
 from ...registry import ENCODERS
 from ...scoring.contamination import contamination
 from ...scoring.decision import FALSE_DISCOVERIES
@@ -137,7 +137,8 @@ def answer(
                 model = AnomalyModel(category.encoder, copy.deepcopy(scorer), SIZE, SMALL)
                 of_normal = model.scorer.calibrate(crossed)  # type: ignore[operator]
                 scored = Scored(model, fold, of_normal, crossed)
-                taught = learn_from(features[light][task.pool], train, scored)
+                pool_fold = folds_for(category.images[task.pool], seed, int(fold.max()) + 1)
+                taught = learn_from(features[light][task.pool], pool_fold, train, scored)
                 line = line_of(cell, task, scored, taught, features[light][task.test])
                 details = pool_details(category, task, taught)
                 yield replace(line, details={**line.details, **details})
@@ -159,6 +160,8 @@ def line_of(cell: Cell, task: Task, scored: Scored, taught: Taught, test: Featur
     share = contamination(taught.untaught_pool.numpy(), scored.of_normal.scores.numpy())
     details = {
         "auc untuned": task.auc(untuned),
+        "taught": taught.trial.weight,
+        "p of what is taught": taught.trial.gain.p_value,
         "outliers": taught.lesson.n_outliers,
         "agreement": taught.lesson.agreement,
         "contamination": share.estimate,
