@@ -48,6 +48,7 @@ class Surroundings:
     seed: int
     warm_starts: Path | None  # a folder that tuned methods share
     device: str = "cpu"
+    defects: bool = True  # anomalies are defects, which an augmentation type may resemble
 
 
 @dataclass(frozen=True)
@@ -92,9 +93,13 @@ class Ours:
     def fit(self, train: Tensor, unlabeled: Tensor) -> "Ours":
         self.model.fit(train, unlabeled)
         self.learned_, self.candidates_ = self.model.learned_, self.model.candidates_
+        self.pool = unlabeled
         return self
 
     def decision_function(self, images: Tensor) -> npt.NDArray[np.float64]:
+        """Of the pool, what a fit says: no image of it has taught the score that it gets."""
+        if images is self.pool:
+            return self.model.decision_scores_
         return self.model.decision_function(images)
 
     @property
@@ -104,10 +109,14 @@ class Ours:
             self.model.lesson_,
             self.model.contamination_,
         )
-        assert evidence is not None and lesson is not None and share is not None
+        pool = self.model.fitted_.pool
+        assert lesson is not None and share is not None and pool is not None
+        assert pool.trial is not None
+        explained = {} if evidence is None else {"J": evidence.alignment, "p": evidence.p_value}
         return {
-            "J": evidence.alignment,
-            "p": evidence.p_value,
+            **explained,
+            "taught": pool.trial.weight,
+            "p of what is taught": pool.trial.gain.p_value,
             "outliers": lesson.n_outliers,
             "agreement": lesson.agreement,
             "contamination low": share.low,
@@ -209,7 +218,10 @@ METHODS: Mapping[str, Method] = {
     "Frozen": load_baseline("frozen:Frozen"),
     "PatchCore": load_baseline("patchcore:PatchCore"),
     PRETRAINED: Method(
-        lambda s: Ours(STSSAD(settings=s.settings, seed=s.seed, device=s.device)), uses_pool=True
+        lambda s: Ours(
+            STSSAD(settings=s.settings, seed=s.seed, device=s.device, explain=s.defects)
+        ),
+        uses_pool=True,
     ),
     OURS: Method(build_tuned, uses_pool=True),
     "MMD1": Method(lambda s: build_tuned(s, mmd_loss), uses_pool=True),

@@ -168,6 +168,7 @@ def fit(unit: Unit, cell: Cell, task: Task) -> tuple[Estimator, float]:
         cell.seed,
         unit.warm_starts,
         unit.device,
+        bed.name != "svhn",
     )
     estimator = unit.method.build(surroundings)
     began = time.perf_counter()

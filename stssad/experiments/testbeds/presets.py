@@ -80,6 +80,11 @@ def cpu_planted(**changes: Any) -> Settings:
     return Settings.quick(**{**usual, **changes})
 
 
+def pretrained_svhn(**changes: Any) -> PretrainedSettings:
+    """The default on digits of 32 px, magnified as far as its encoder sees strokes."""
+    return PretrainedSettings(**{"image_size": 128, **changes})
+
+
 def is_demonstrative(testbed: str) -> bool:
     """`demonstrative` on textures, `demonstrative-NAME` on a folder of that name."""
     return testbed.partition("-")[0] == "demonstrative"
@@ -95,7 +100,7 @@ def preset_settings(testbed: str, preset: str, **changes: Any) -> AnySettings:
     else:
         cpu = cpu_planted if is_demonstrative(testbed) else cpu_mvtec
         presets = {"cpu": cpu, "paper": Settings.paper_mvtec}
-    presets["imagenet"] = PretrainedSettings
+    presets["imagenet"] = pretrained_svhn if testbed == "svhn" else PretrainedSettings
     known = {f.name for f in fields(PretrainedSettings if preset == "imagenet" else Settings)}
     if unknown := changes.keys() - known:
         raise ValueError(

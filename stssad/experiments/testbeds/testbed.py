@@ -82,7 +82,7 @@ class Testbed:
 @lru_cache(maxsize=8)  # several cells of a process read the same images
 def _parts(name: str, root: Path, task: str, preset: str, reading: Reading) -> TaskImages:
     if name == "svhn":
-        return svhn.load(root, task, reading, CPU_SVHN if preset == "cpu" else svhn.Limits())
+        return svhn.load(root, task, reading, svhn.Limits() if preset == "paper" else CPU_SVHN)
     return mvtec.load(root, name, task, reading)
 
 
