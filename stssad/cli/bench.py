@@ -381,6 +381,32 @@ def decisions(
 
 
 @app.command()
+def pool(
+    category: Category,
+    seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, ...")] = 3,
+    normal: Annotated[str, typer.Option(help="Numbers of normal images.")] = "200",
+    images: Annotated[str, typer.Option(help="Sizes of the pool.")] = "150",
+    data: Data = None,
+    results: Results = RESULTS,
+) -> None:
+    """What does the pool teach the default, by its size and contamination?"""
+    from ..experiments.bench.pool import TESTBED, run_pools
+    from ..experiments.testbeds.testbed import find_testbed
+
+    find_testbed(category, data).tasks()  # names what is missing
+    assert data is not None
+    sizes = [(int(n), int(m)) for n in normal.split(",") for m in images.split(",")]
+    typer.echo(f"encoding {category} (a minute or two), then two minutes for each fit")
+    for line in run_pools(category, data, seeds, sizes, Store(results)):
+        c, d = line.cell, line.details
+        typer.echo(
+            f"{c.task}  seed {c.seed}  {c.contamination:g}  AUROC {d['auc untuned']:.3f} → "
+            f"{line.auc:.3f}, p {d['p of what is taught']:.2g}"
+        )
+    typer.echo(f"results: {Store(results).path(TESTBED)}")
+
+
+@app.command()
 def review(
     category: Category,
     seeds: Annotated[int, typer.Option(help="Number of seeds: 0, 1, ...")] = 5,

@@ -31,7 +31,8 @@ class Row:
 
     @staticmethod
     def of(prediction: Prediction) -> "Row":
-        return Row(**asdict(prediction))
+        p = prediction  # a part is no batch: its images have no q-values
+        return Row(p.image_path, p.pred_score, p.pred_label, p.p_value)
 
 
 @dataclass(frozen=True)
