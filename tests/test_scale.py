@@ -12,6 +12,7 @@ from command import run
 from namespace import alone, needs_namespace
 from small_run import TINY, assert_one_sentence, fit, make_folders
 
+from stssad.runs.predictions import Prediction
 from stssad.scale.addresses import fetch_all, find_addresses
 from stssad.scale.fit_many import read_lines
 from stssad.scale.parts import OutputParts, Row, divide
@@ -179,3 +180,9 @@ def test_many_lines_are_fitted_side_by_side(tmp_path: Path) -> None:
         assert (tmp_path / "runs" / name / "report.html").is_file()
     again = on_cluster("-c", code, "fit-many", tmp_path / "lines.toml")
     assert "bolt: was finished before" in again.stdout
+
+
+def test_a_row_is_a_prediction_of_an_image_by_itself() -> None:
+    """q-values are of a batch, and a part is none."""
+    row = Row.of(Prediction("a.png", 1.5, 1, 0.01, q_value=0.2))
+    assert row == Row("a.png", 1.5, 1, 0.01)
