@@ -42,7 +42,7 @@ def fill_tables(text: str, lines: Sequence[Line]) -> str:
     of_preset = [line for line in lines if line.cell.preset == PRESET]
     for name, make in TABLES.items():
         pattern = rf"(<!-- table {name} -->\n).*?(<!-- end -->)"
-        content = make(lines if make is digits_table else of_preset)
+        content = make(lines if name.startswith("digits") else of_preset)
         if content.count("\n") < 2:  # no rows: these results have none for it
             continue
         text = re.sub(pattern, lambda m: f"{m[1]}{content}\n{m[2]}", text, flags=re.S)  # noqa: B023
@@ -523,6 +523,12 @@ def digits_table(lines: Sequence[Line]) -> str:
     return format_rows(head, rows)
 
 
+def digits_in_short(lines: Sequence[Line]) -> str:
+    """The mean alone."""
+    rows = digits_table(lines).splitlines()
+    return "\n".join([*rows[:2], rows[-1]])
+
+
 def digit_tasks(lines: Sequence[Line]) -> dict[str, set[str]]:
     """Each task, and all of them."""
     tasks = sorted({x.cell.task for x in lines})
@@ -544,6 +550,7 @@ TABLES: dict[str, Callable[[Sequence[Line]], str]] = {
     "kinds": kinds_table,
     "pools": pools_table,
     "digits": digits_table,
+    "digits in short": digits_in_short,
     "decisions": decisions_table,
     "decisions by category": decisions_by_category,
 }
