@@ -71,8 +71,8 @@ def test_saved_and_loaded_it_scores_alike_and_says_what_was_taught(
     trial = model.fitted_.pool.trial
     assert again.fitted_.pool.trial == trial and trial is not None
     sentence = format_lesson(read_summary(tmp_path))
-    assert f"{100 * trial.gain.after:.0f} % of its images" in sentence
-    assert f"instead of {100 * trial.gain.before:.0f} %" in sentence
+    assert f"{100 * trial.gain.after:.1f} % of its images" in sentence
+    assert f"instead of {100 * trial.gain.before:.1f} %" in sentence
 
 
 def test_the_exported_file_knows_it_too(taught: tuple[STSSAD, Tensor], tmp_path: Path) -> None:

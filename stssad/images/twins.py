@@ -36,11 +36,19 @@ def grey_thumbnails(images: Tensor) -> Thumbnails:
 def near_pairs(one: Thumbnails, other: Thumbnails) -> list[tuple[int, int]]:
     """Numbers of images, one from each, that show the same; of one list with itself, each pair
     once."""
-    pairs, limit = [], find_limit(one)
-    for start in range(0, len(one), CHUNK):
-        near = np.argwhere(measure_distances(one[start : start + CHUNK], other) <= limit)
-        pairs += [(start + int(i), int(j)) for i, j in near]
-    return [(i, j) for i, j in pairs if i < j] if one is other else pairs
+    pairs = find_near(one, other)
+    pairs = pairs[pairs[:, 0] < pairs[:, 1]] if one is other else pairs
+    return [(int(i), int(j)) for i, j in pairs]
+
+
+def find_near(one: Thumbnails, other: Thumbnails) -> npt.NDArray[np.int64]:
+    """(k, 2): the same; of one list with itself both ways, and each image with itself."""
+    limit, starts = find_limit(one), range(0, len(one), CHUNK)
+    near = [
+        np.argwhere(measure_distances(one[k : k + CHUNK], other) <= limit) + np.array([k, 0])
+        for k in starts
+    ]
+    return np.concatenate(near) if near else np.empty((0, 2), dtype=np.int64)
 
 
 def find_limit(thumbnails: Thumbnails) -> float:
@@ -60,8 +68,13 @@ def measure_distances(one: Thumbnails, other: Thumbnails) -> npt.NDArray[np.floa
 
 def twin_groups(thumbnails: Thumbnails) -> npt.NDArray[np.int64]:
     """(n,): for each image the number of the first that shows the same, which may be itself."""
-    first = np.arange(len(thumbnails))
-    for i, j in near_pairs(thumbnails, thumbnails):
-        a, b = sorted((first[i], first[j]))
-        first[first == b] = a
+    from scipy.sparse import coo_array  # slow to import
+    from scipy.sparse.csgraph import connected_components
+
+    n, pairs = len(thumbnails), find_near(thumbnails, thumbnails)
+    linked = coo_array((np.ones(len(pairs), dtype=np.int8), tuple(pairs.T)), shape=(n, n))
+    group = connected_components(linked, directed=False)[1]
+    lowest = np.full(n, n, dtype=np.int64)
+    np.minimum.at(lowest, group, np.arange(n))
+    first: npt.NDArray[np.int64] = lowest[group]
     return first

@@ -24,7 +24,7 @@ from ..registry import AUGMENTATIONS, DEFAULTS, ENCODERS
 from ..scoring.anomaly_map import MapScale
 from ..scoring.conditions import find_differences, measure_conditions
 from ..scoring.contamination import contamination
-from ..scoring.folds import N_FOLDS, PartScores, keep_twins_together, random_folds
+from ..scoring.folds import PartScores, joined_folds, keep_twins_together, random_folds
 from ..scoring.lesson import Lesson, outlier_limit
 from ..scoring.pool_auc import Sides
 from ..scoring.pool_part import CANDIDATES, PoolPart, PoolProblem, Trial, choose_part
@@ -208,10 +208,19 @@ class Scored:
     crossed: list[PartScores]  # the same of each part
 
 
-def folds_for(images: Tensor, seed: int, n_folds: int = N_FOLDS) -> Tensor:
-    """Folds of images, in which copies of one image stay together."""
-    first = torch.from_numpy(twin_groups(make_thumbnails(images)))
-    return keep_twins_together(random_folds(len(images), seed, n_folds), first)
+def folds_for(images: Tensor, seed: int) -> Tensor:
+    """Folds of normal images, in which copies of one image stay together."""
+    return keep_twins_together(random_folds(len(images), seed), find_first(images))
+
+
+def pool_folds_for(images: Tensor, seed: int, fold: Tensor) -> Tensor:
+    """The same of the pool, as many as there are of normal images: no copy teaches another."""
+    n_folds = int(fold.max()) + 1
+    return joined_folds(random_folds(len(images), seed, n_folds), find_first(images))
+
+
+def find_first(images: Tensor) -> Tensor:
+    return torch.from_numpy(twin_groups(make_thumbnails(images)))
 
 
 def fit_score(
@@ -242,7 +251,7 @@ class Taught:
 
 
 def learn_from(
-    pool: Features, pool_fold: Tensor, normal: NormalFeatures, scored: Scored, differs: bool = False
+    pool: Features, pool_fold: Tensor, normal: NormalFeatures, scored: Scored, differs: bool
 ) -> Taught:
     """Let the pool teach the score a direction, if images that had no part in it say that it helps;
     else its outliers teach the one that they share. `differs`: the pool was taken under other
@@ -290,7 +299,7 @@ def learn_pool(
     """The fit after it has learned from the pool, and what it says of it."""
     assert problem.pool is not None
     differences = find_differences(problem.train[fitted.train_index], problem.pool)
-    pool_fold = folds_for(problem.pool, problem.seed, int(scored.fold.max()) + 1)
+    pool_fold = pool_folds_for(problem.pool, problem.seed, scored.fold)
     taught = learn_from(pool, pool_fold, workings.normal, scored, bool(differences))
     fitted.warnings.extend(about_conditions(differences))
     share = contamination(taught.untaught_pool.numpy(), scored.of_normal.scores.numpy())

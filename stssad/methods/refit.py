@@ -201,8 +201,15 @@ def refit(fitted: Fitted, data: RefitData, good: Index, defects: Index, seed: in
         fitted,
         model=model,
         normal_scores=new.normal_scores,
-        pool=replace(fitted.pool, scores=new.pool_scores, lesson=new.lesson),
+        pool=replace(
+            fitted.pool, scores=new.pool_scores, lesson=new.lesson, trial=labeled(fitted.pool.trial)
+        ),
     )
+
+
+def labeled(trial: Trial | None) -> Trial | None:
+    """The fit's trial, whose direction is no longer the one that was tested."""
+    return replace(trial, by_labels=True) if trial is not None and trial.is_taught else trial
 
 
 def relearn(
@@ -266,6 +273,7 @@ def learn_again(
     """The pool's direction, by other weights of its images; scores with it."""
     direction, along = embeddings.learn(weights)
     n_before = len(scores.normal)
+    scorer.gaussian.forget()
     along.pool[good] = along.normal[n_before:]  # under whitenings that haven't seen them
     along = Sides(along.normal[:n_before], along.pool)
     scorer.pool_part = PoolPart.of(direction, weight, along, scores)

@@ -120,29 +120,40 @@ def format_pretrained_evidence(s: Summary) -> str:
 
 def format_lesson(s: Summary) -> str:
     """What the scores have learned from the pool."""
-    if s.trial is not None and s.trial.is_taught:
-        gain = s.trial.gain
-        return (
-            "The pool taught the scores a direction: "
-            f"{100 * gain.after:.0f} % of its images, instead of {100 * gain.before:.0f} %, now "
-            f"score above {AHEAD_OF} normal images drawn at random (p = {gain.p_value:.1g}, on "
-            "images that had no part in it)."
+    sentences = [] if s.trial is None else [format_trial(s.trial)]
+    if s.lesson is not None and s.lesson.weight > 0:
+        sentences.append(
+            f"{s.lesson.n_outliers} images of the pool are outliers that share a direction (mean "
+            f"cosine of pairs {s.lesson.agreement:.2f}): scores are up-weighted along it."
         )
-    if s.trial is not None and s.trial.is_refused:
-        return (
-            "The pool taught the scores no direction: most of its images, not only its anomalies, "
-            "differ from the normal ones in it. Were they recorded in the same way?"
-        )
-    if s.lesson is None or s.lesson.weight == 0:
-        return f"The pool taught the scores nothing{format_trial(s.trial)}."
-    return (
-        f"{s.lesson.n_outliers} images of the pool are outliers that share a direction (mean "
-        f"cosine of pairs {s.lesson.agreement:.2f}): scores are up-weighted along it."
-    )
+    return " ".join(sentences)
 
 
-def format_trial(trial: Trial | None) -> str:
-    return "" if trial is None else f" (a direction learned from it: p = {trial.gain.p_value:.1g})"
+def format_trial(trial: Trial) -> str:
+    """Whether the pool taught a direction, and why not."""
+    gain, p_value = trial.gain, f"p = {max(trial.gain.p_value, 1e-99):.1g}"
+    if trial.by_labels:
+        return (
+            "The direction that the pool had taught the scores was learned again with the labels."
+        )
+    if trial.is_taught:
+        return (
+            f"The pool taught the scores a direction: {100 * gain.after:.1f} % of its images, "
+            f"instead of {100 * gain.before:.1f} %, now score above {AHEAD_OF} normal images drawn "
+            f"at random ({p_value}, on images that had no part in it)."
+        )
+    if trial.is_refused and trial.differs:
+        return (
+            "The pool taught the scores no direction: some of it was taken in other light or focus "
+            "(see the warning), and a direction would show that."
+        )
+    if trial.is_refused:
+        return (
+            "The pool taught the scores no direction: along the one that was found, hardly any of "
+            "its images lie where the lowest quarter of the normal ones do, so not only its "
+            "anomalies differ. Were both recorded in the same way?"
+        )
+    return f"The pool taught the scores no direction ({p_value})."
 
 
 PRETRAINED = Description(

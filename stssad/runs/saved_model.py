@@ -21,7 +21,8 @@ from ..scoring.decision import Decision, Source
 from ..scoring.evidence import Evidence
 from ..scoring.lesson import Lesson
 from ..scoring.pool_auc import Gain
-from ..scoring.pool_part import Trial
+from ..scoring.pool_part import CANDIDATES, MOST_BODY, WEIGHTS, Trial
+from ..scoring.score import PretrainedScore
 from ..storage.files import (
     DamagedError,
     WrongContentError,
@@ -40,7 +41,7 @@ from ..tuning.val_loss import ValLoss
 from ..version import __version__
 from .folder import RunFolder
 
-FORMAT = 7
+FORMAT = 8
 ADVICE = "fit it again (a run's command is in its environment.json)"
 MOST_PIXELS = 4096  # the side of an image that a model may ask for
 Content = dict[str, Any]
@@ -240,6 +241,8 @@ def rebuilt_model(
     scorer = method.empty_score(content["score"])
     hold(scorer, without_prefix("scorer", tensors))
     load_weights(choices.encoder, without_prefix("encoder", tensors), folder)
+    pool = content["pool"] and pool_in(content["pool"], tensors)
+    check_pool_part(scorer, pool)
     model = AnomalyModel(choices.encoder, scorer, size, small).to(device)
     fitted = Fitted(
         model=model,
@@ -249,7 +252,7 @@ def rebuilt_model(
         normal_conditions=conditions_in(tensors),
         warnings=content["warnings"],
         map_scale=content["map_scale"] and MapScale(**content["map_scale"]),
-        pool=content["pool"] and pool_in(content["pool"], tensors),
+        pool=pool,
         explanation=content["explanation"]
         and explanation_in(content["explanation"], method, choices),
     )
@@ -259,6 +262,20 @@ def rebuilt_model(
     return SavedModel(
         **plain, decision=decision, choices=choices, fitted=fitted, summary=content["summary"]
     )
+
+
+def check_pool_part(scorer: nn.Module, pool: PoolResult | None) -> None:
+    """A direction where one was taught, and none where not."""
+    if not isinstance(scorer, PretrainedScore):
+        return
+    part, mean = scorer.pool_part, scorer.gaussian.density.whitening.mean
+    is_taught = pool is not None and pool.trial is not None and pool.trial.is_taught
+    tensors = [x for x in (part.direction, part.scale) if x is not None]
+    sound = len(tensors) == 2 * is_taught
+    if sound and is_taught and mean is not None:
+        shapes = [x.shape for x in tensors] == [mean.shape, (5,)]
+        sound = shapes and all(bool(torch.isfinite(x).all()) for x in tensors)
+    require(sound, "the pool's direction doesn't fit")
 
 
 def decision_in(content: Content) -> Decision:
@@ -283,7 +300,17 @@ def pool_in(content: Content, tensors: Mapping[str, Tensor]) -> PoolResult:
 
 
 def trial_in(content: Content | None) -> Trial | None:
-    return Trial(**{**content, "gain": Gain(**content["gain"])}) if content else None
+    """With a candidate that there is, and numbers that are shares."""
+    if content is None:
+        return None
+    trial = Trial(**{**content, "gain": Gain(**content["gain"])})
+    require(trial.candidate in CANDIDATES, f"it learned from {trial.candidate!r}")
+    require(trial.weight in (0.0, *WEIGHTS), f"the weight {trial.weight!r}")
+    shares = (*vars(trial.gain).values(), trial.body / MOST_BODY)
+    sound = all(type(x) in (int, float) and 0 <= x <= 1 for x in shares)
+    flags = {type(trial.differs), type(trial.by_labels)}
+    require(sound and flags == {bool}, f"the shares {shares!r}")
+    return trial
 
 
 def explanation_in(content: Content, method: Method, choices: Choices) -> Explanation:

@@ -27,6 +27,11 @@ def random_folds(n: int, seed: int, n_folds: int = N_FOLDS) -> Tensor:
 def keep_twins_together(fold: Tensor, first: Tensor) -> Tensor:
     """The same folds, but each image in that of the `first` one that shows the same (n,): an image
     whose copy was fitted to hasn't been left out. As they were, where one fold would be left."""
-    joined = fold[first]
-    numbers, renumbered = torch.unique(joined, return_inverse=True)
-    return renumbered if len(numbers) > 1 else fold
+    joined = joined_folds(fold, first)
+    return joined if int(joined.max()) > 0 else fold
+
+
+def joined_folds(fold: Tensor, first: Tensor) -> Tensor:
+    """The same, also where it is one fold."""
+    renumbered: Tensor = torch.unique(fold[first], return_inverse=True)[1]
+    return renumbered

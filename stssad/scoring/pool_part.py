@@ -26,6 +26,7 @@ WEIGHTS = (0.25, 0.5, 1.0, 2.0, 4.0)  # standard deviations of a score for one a
 # A part may move the pool's anomalies, not its body: a quarter of its normal images lie where the
 # lowest quarter of the normal ones do, and so a sixteenth of it where up to 3/4 are anomalous.
 BODY, LEAST_BODY = 0.25, 0.25
+MOST_BODY = 1 / BODY
 
 Weigh = Callable[[Sides], ScoreArray]
 
@@ -108,6 +109,7 @@ class Trial:
     gain: Gain
     body: float  # of the pool in the lowest quarter of normal images, as a share of a quarter
     differs: bool = False  # the pool was taken under other conditions, so that it isn't used
+    by_labels: bool = False  # learned again with labels, and not tested again
 
     @property
     def is_taught(self) -> bool:

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ...encoders.features import Features, NormalFeatures
 from ...methods.anomaly_model import AnomalyModel
-from ...methods.pretrained import Scored, folds_for, learn_from
+from ...methods.pretrained import Scored, folds_for, learn_from, pool_folds_for
+from ...scoring.conditions import find_differences
 from ...scoring.contamination import contamination
 from ...scoring.decision import FALSE_DISCOVERIES
 from ...scoring.false_discovery import discovery_threshold
@@ -156,8 +157,9 @@ def judge(
         model = AnomalyModel(category.encoder, scorer, SIZE, SMALL)
         scored = Scored(model, fold, scorer.calibrate(crossed), crossed)
         rows, anomalous = division.pool(share)
-        pool_fold = folds_for(category.images[rows], seed, int(fold.max()) + 1)
-        taught = learn_from(features[rows], pool_fold, train, scored)
+        pool_fold = pool_folds_for(category.images[rows], seed, fold)
+        differs = bool(find_differences(category.images[division.train], category.images[rows]))
+        taught = learn_from(features[rows], pool_fold, train, scored, differs)
         unseen = model.score_features(features[division.unseen]).scores.numpy()
         of_normal, of_pool = taught.of_normal.scores.numpy(), taught.of_pool.scores.numpy()
         details = measure(of_normal, unseen, of_pool, anomalous)

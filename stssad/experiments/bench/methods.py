@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
+import torch
 from torch import Tensor
 
 from ...augment import Augmentation
@@ -98,7 +99,7 @@ class Ours:
 
     def decision_function(self, images: Tensor) -> npt.NDArray[np.float64]:
         """Of the pool, what a fit says: no image of it has taught the score that it gets."""
-        if images is self.pool:
+        if images.shape == self.pool.shape and torch.equal(images, self.pool):
             return self.model.decision_scores_
         return self.model.decision_function(images)
 

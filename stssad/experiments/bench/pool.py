@@ -16,7 +16,8 @@ from torch import Tensor
 
 from ...encoders.features import Features, NormalFeatures
 from ...methods.anomaly_model import AnomalyModel
-from ...methods.pretrained import Scored, folds_for, learn_from
+from ...methods.pretrained import Scored, Taught, folds_for, learn_from, pool_folds_for
+from ...scoring.conditions import find_differences
 from ...scoring.pool_auc import Sides
 from ...scoring.pool_part import CANDIDATES, WEIGHTS, PoolEmbeddings, PoolPart
 from ...scoring.score import PretrainedScore
@@ -103,27 +104,25 @@ def judge(
     crossed = fitted.fit(train, fold, seed)
     for share in SHARES:
         rows, good, defects, anomalous = division.pool(n_pool, share)
-        pool_fold = folds_for(category.images[rows], seed, int(fold.max()) + 1)
+        pool_fold = pool_folds_for(category.images[rows], seed, fold)
+        differs = bool(find_differences(category.images[division.train], category.images[rows]))
         scorer = copy.deepcopy(fitted)
         model = AnomalyModel(category.encoder, scorer, SIZE, SMALL)
         scored = Scored(model, fold, scorer.calibrate(crossed), crossed)
-        taught = learn_from(features[rows], pool_fold, train, scored)
-        test, n = features[torch.cat([good, defects])], len(good)
-        untaught = AnomalyModel(category.encoder, taught.untaught, SIZE, SMALL)
-        before, after = (m.score_features(test).scores for m in (untaught, model))
-        sides = Sides(scored.of_normal.scores.numpy(), taught.untaught_pool.numpy())
+        taught = learn_from(features[rows], pool_fold, train, scored, differs)
+        test = features[torch.cat([good, defects])]
         embeddings = taught.untaught.gaussian.pool_embeddings(
             train, fold, features[rows].pooled, pool_fold
         )
+        untaught = AnomalyModel(category.encoder, taught.untaught, SIZE, SMALL)
+        before, after = (m.score_features(test).scores for m in (untaught, model))
+        sides = Sides(scored.of_normal.scores.numpy(), taught.untaught_pool.numpy())
+        n, of_normal = len(good), taught.of_normal.scores.numpy()
         details = {
             "auc untuned": auc_of(before, n),
-            "pool auc untuned": auc_of(taught.untaught_pool, anomalous == 0),
-            "pool auc": auc_of(taught.of_pool.scores, anomalous == 0),
-            "taught": taught.trial.weight,
-            "p of what is taught": taught.trial.gain.p_value,
-            "body": taught.trial.body,
+            **describe_pool(taught, anomalous == 0),
             **found_by(sides.normal, before.numpy(), n, " untuned"),
-            **found_by(taught.of_normal.scores.numpy(), after.numpy(), n, ""),
+            **found_by(of_normal, after.numpy(), n, ""),
         }
         for name, scores in by_candidate(embeddings, sides, before, test).items():
             details[f"auc by {name}"] = auc_of(scores, n)
@@ -131,6 +130,17 @@ def judge(
         counts = (len(division.train), len(rows), len(test))
         cell = cell_of(category.name, *asked, share)
         yield Line(cell, auc_of(after, n), 0.0, {}, __version__, *counts, details=rounded)
+
+
+def describe_pool(taught: Taught, normal: npt.NDArray[np.bool_]) -> dict[str, float]:
+    """How well the pool itself is ranked, and what it has taught."""
+    return {
+        "pool auc untuned": auc_of(taught.untaught_pool, normal),
+        "pool auc": auc_of(taught.of_pool.scores, normal),
+        "taught": taught.trial.weight,
+        "p of what is taught": taught.trial.gain.p_value,
+        "body": taught.trial.body,
+    }
 
 
 def by_candidate(

@@ -13,7 +13,7 @@ import torch
 
 from ...encoders.features import Features, NormalFeatures
 from ...methods.anomaly_model import AnomalyModel
-from ...methods.pretrained import Scored, folds_for, learn_from
+from ...methods.pretrained import Scored, learn_from, pool_folds_for
 from ...methods.problem import Workings
 from ...methods.refit import (
     FEWEST_DEFECTS,
@@ -24,6 +24,7 @@ from ...methods.refit import (
     relearn,
 )
 from ...review.order import propose_order
+from ...scoring.conditions import find_differences
 from ...scoring.decision import FALSE_ALARMS, FALSE_DISCOVERIES
 from ...scoring.false_discovery import discovery_threshold
 from ...scoring.folds import random_folds
@@ -70,9 +71,10 @@ def review_pool(images: Category, features: Features, normal: NormalFeatures, ce
     crossed = scorer.fit(train, fold, cell.seed)
     pool, test = features[task.pool], features[task.test]
     model = AnomalyModel(images.encoder, scorer, SIZE, SMALL)
-    pool_fold = folds_for(images.images[task.pool], cell.seed, int(fold.max()) + 1)
+    pool_fold = pool_folds_for(images.images[task.pool], cell.seed, fold)
+    differs = bool(find_differences(images.images[task.train], images.images[task.pool]))
     scored = Scored(model, fold, scorer.calibrate(crossed), crossed)
-    taught = learn_from(pool, pool_fold, train, scored)
+    taught = learn_from(pool, pool_fold, train, scored, differs)
     workings = Workings(train, pool, pool_fold=pool_fold, crossed=taught.crossed)
     data = collect_refit_data(scorer, workings)
     truth = number_kinds(images, task.pool)

@@ -22,8 +22,9 @@ from ...encoders.features import Features, NormalFeatures
 from ...images.reading import Reading
 from ...images.source import find_images, read_images
 from ...methods.anomaly_model import AnomalyModel
-from ...methods.pretrained import Scored, Taught, folds_for, learn_from
+from ...methods.pretrained import Scored, Taught, learn_from, pool_folds_for
 from ...registry import ENCODERS
+from ...scoring.conditions import find_differences
 from ...scoring.contamination import contamination
 from ...scoring.decision import FALSE_DISCOVERIES
 from ...scoring.false_discovery import discovery_threshold
@@ -137,8 +138,10 @@ def answer(
                 model = AnomalyModel(category.encoder, copy.deepcopy(scorer), SIZE, SMALL)
                 of_normal = model.scorer.calibrate(crossed)  # type: ignore[operator]
                 scored = Scored(model, fold, of_normal, crossed)
-                pool_fold = folds_for(category.images[task.pool], seed, int(fold.max()) + 1)
-                taught = learn_from(features[light][task.pool], pool_fold, train, scored)
+                pool = LIGHTS[light](category.images[task.pool])
+                pool_fold = pool_folds_for(pool, seed, fold)
+                differs = bool(find_differences(category.images[task.train], pool))
+                taught = learn_from(features[light][task.pool], pool_fold, train, scored, differs)
                 line = line_of(cell, task, scored, taught, features[light][task.test])
                 details = pool_details(category, task, taught)
                 yield replace(line, details={**line.details, **details})
