@@ -22,7 +22,7 @@ from stssad.registry import DEFAULT_TYPES
 from stssad.scoring.evidence import LEVEL
 from stssad.scoring.gaussian import GaussianDensity, ImageGaussian
 from stssad.scoring.score import PretrainedScore
-from stssad.tuning.progress import Event
+from stssad.tuning.progress import Event, RestartEvent
 from stssad.tuning.val_loss import mean_distance_loss
 
 pytest.importorskip("skimage", reason="textures need the extra `demo`")
@@ -424,3 +424,29 @@ def test_a_folder_is_fitted_scored_and_shown(tmp_path: Path) -> None:
     assert len(made) == 12 and "part0/0.png" in made
     with Image.open(tmp_path / "heat" / made[0]) as image:
         assert image.size == (256, 256)
+
+
+class StoppedError(Exception):
+    """In the place of a kill."""
+
+
+def test_an_explanation_that_was_stopped_goes_on_in_a_loaded_model(tmp_path: Path) -> None:
+    """From its restarts' checkpoints, to what it would have come to."""
+    train, pool = some_images(30, 0, 48), planted(some_images(20, 1, 48), Patch(), BRIGHT, 6)
+    few = PretrainedSettings(max_iterations=3, smoothing=2, val_augmented_samples=4)
+
+    def make() -> STSSAD:
+        return STSSAD(augmentation=Patch(sizes=(0.02, 0.05)), settings=few, engine="torch")
+
+    def stop(event: Event) -> None:
+        if isinstance(event, RestartEvent) and event.number == 1:  # the first is done
+            raise StoppedError
+
+    checkpoints, run = tmp_path / "checkpoints", tmp_path / "run"
+    with pytest.raises(StoppedError):
+        make().fit(train, pool, stop, checkpoints, on_scored=lambda model: model.save(run))
+    assert list(checkpoints.iterdir())
+    again, whole = STSSAD.load(run), make().fit(train, pool)
+    again.explain_pool(train, pool, checkpoints=checkpoints)
+    assert again.learned_ == whole.learned_ and again.evidence_ == whole.evidence_
+    assert [c.a for c in again.candidates_] == [c.a for c in whole.candidates_]

@@ -396,7 +396,8 @@ def rebuilt(description: Content, registry: Registry, kind: str, given: Any) -> 
             f"this model was fitted with the {kind} {name!r}, which is not one of stssad's; "
             f"pass it: STSSAD.load(folder, {kind}=...)"
         )
-    return registry[name](**description["config"])
+    config = description["config"].items()  # JSON has no tuples, which arguments are
+    return registry[name](**{key: tuple(x) if isinstance(x, list) else x for key, x in config})
 
 
 def rebuilt_loss(description: Content, given: ValLoss | None) -> ValLoss:
