@@ -79,6 +79,8 @@ def test_a_resume_in_the_studio_ends_with_a_page(tmp_path: Path) -> None:
     start_and_kill(folder, 1, 0.0, signal.SIGKILL)
     jobs.start(run)
     wait_for(run, "finished")
+    while run.is_locked:  # its process has yet to end
+        time.sleep(0.05)
     run.report.unlink()
     assert run.state == "scored"
     jobs.start(run)
