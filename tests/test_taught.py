@@ -1,5 +1,6 @@
 """A pool teaches a fit: to images, saved, exported, in words, and refitted."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,9 @@ from stssad.experiments.testbeds.synthetic import texture_crops
 from stssad.methods.refit import collect_refit_data, refit
 from stssad.report.presentation import format_lesson
 from stssad.runs.summary import read_summary
-from stssad.scoring.pool_part import PoolPart
+from stssad.scoring.lesson import Lesson
+from stssad.scoring.pool_auc import Gain
+from stssad.scoring.pool_part import PoolPart, Trial
 from stssad.scoring.score import PretrainedScore
 
 pytest.importorskip("skimage", reason="textures need the extra `demo`")
@@ -114,3 +117,24 @@ def test_a_refit_keeps_what_the_pool_taught_and_heeds_labels(
         return float((scores[others][truth, None] > scores[others][None, ~truth]).mean())
 
     assert auc_of(labeled.pool.scores.numpy()) > auc_of(model.decision_scores_)
+
+
+def test_no_sentence_contradicts_another(taught: tuple[STSSAD, Tensor], tmp_path: Path) -> None:
+    taught[0].save(tmp_path)
+    summary = read_summary(tmp_path)
+    assert summary.trial is not None
+    none, some = Lesson(7, 0.0, 0.0), Lesson(7, 0.3, 30.0)
+    nothing = replace(summary.trial, weight=0.0, gain=Gain(0.06, 0.06, 0.4))
+    refused = replace(summary.trial, weight=0.0, body=0.1)
+    light = replace(summary.trial, weight=0.0, differs=True)
+
+    def said(trial: Trial, lesson: Lesson) -> str:
+        return format_lesson(replace(summary, trial=trial, lesson=lesson))
+
+    assert said(nothing, none) == "The pool taught the scores no direction (p = 0.4)."
+    assert "taught" not in said(nothing, some) and "up-weighted along it" in said(nothing, some)
+    assert "recorded in the same way?" in said(refused, none)
+    assert "no further direction" in said(refused, some)
+    assert "other light or focus" in said(light, none)
+    again = said(replace(summary.trial, by_labels=True), some)
+    assert "with the labels" in again and "p =" not in again

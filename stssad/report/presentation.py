@@ -119,17 +119,19 @@ def format_pretrained_evidence(s: Summary) -> str:
 
 
 def format_lesson(s: Summary) -> str:
-    """What the scores have learned from the pool."""
-    sentences = [] if s.trial is None else [format_trial(s.trial)]
-    if s.lesson is not None and s.lesson.weight > 0:
-        sentences.append(
-            f"{s.lesson.n_outliers} images of the pool are outliers that share a direction (mean "
-            f"cosine of pairs {s.lesson.agreement:.2f}): scores are up-weighted along it."
-        )
-    return " ".join(sentences)
+    """What the scores have learned from the pool: from its outliers, and from all of it."""
+    if s.lesson is None or s.lesson.weight == 0:
+        return "" if s.trial is None else format_trial(s.trial, "no direction")
+    of_outliers = (
+        f"{s.lesson.n_outliers} images of the pool are outliers that share a direction (mean "
+        f"cosine of pairs {s.lesson.agreement:.2f}): scores are up-weighted along it."
+    )
+    if s.trial is None or not (s.trial.is_taught or s.trial.is_refused):
+        return of_outliers
+    return f"{of_outliers} {format_trial(s.trial, 'no further direction')}"
 
 
-def format_trial(trial: Trial) -> str:
+def format_trial(trial: Trial, nothing: str) -> str:
     """Whether the pool taught a direction, and why not."""
     gain, p_value = trial.gain, f"p = {max(trial.gain.p_value, 1e-99):.1g}"
     if trial.by_labels:
@@ -144,16 +146,16 @@ def format_trial(trial: Trial) -> str:
         )
     if trial.is_refused and trial.differs:
         return (
-            "The pool taught the scores no direction: some of it was taken in other light or focus "
+            f"The pool taught the scores {nothing}: some of it was taken in other light or focus "
             "(see the warning), and a direction would show that."
         )
     if trial.is_refused:
         return (
-            "The pool taught the scores no direction: along the one that was found, hardly any of "
+            f"The pool taught the scores {nothing}: along the one that was found, hardly any of "
             "its images lie where the lowest quarter of the normal ones do, so not only its "
             "anomalies differ. Were both recorded in the same way?"
         )
-    return f"The pool taught the scores no direction ({p_value})."
+    return f"The pool taught the scores {nothing} ({p_value})."
 
 
 PRETRAINED = Description(
