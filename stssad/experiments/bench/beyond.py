@@ -26,6 +26,7 @@ CONTAMINATION = 0.1
 SMALL: dict[str, object] = {"image_size": 128}
 # Of screw, brightness alone separates normal from defective test images: a trap, not a target.
 TRAPS = ("screw",)
+OTHER_BEDS = (ROBUSTNESS, CLEAN, PIXELS, DECISIONS, POOL)  # whose lines ask other questions
 COLUMNS: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("Frozen, 128 px", "Frozen", SMALL),
     ("Frozen, 256 px", "Frozen", {}),
@@ -85,11 +86,7 @@ def of_method(lines: Sequence[Line], method: str, changes: dict[str, object]) ->
     for line in lines:
         c = line.cell
         same = (c.method, c.protocol, c.contamination) == (method, "inductive", CONTAMINATION)
-        if (
-            same
-            and c.changes == changes
-            and c.testbed not in (ROBUSTNESS, CLEAN, PIXELS, DECISIONS)
-        ):
+        if same and c.changes == changes and c.testbed not in OTHER_BEDS:
             by_task.setdefault((c.testbed, c.task), []).append(line)
     return by_task
 
